@@ -1,0 +1,160 @@
+# make            build every process into build/bin (with CUDA where nvcc is found; CUDA=0: without)
+# make check      build and run the unit tests (GPU tests are skipped where there is no GPU)
+# make check-stack   the whole-stack tests: real processes, restarted and killed
+# make asan|ubsan|tsan   the unit tests under a sanitizer, each in its own build folder
+# make fuzz       run each fuzzer for FUZZ_SECONDS (clang)
+# make bench-smoke   time the start, a restart and a token; table and JSON
+# make lint       cppcheck, clang-tidy, shellcheck
+# make format     clang-format every source; make format-check fails on a difference
+# make compdb     compile_commands.json for clangd
+# make V=1        show full command lines
+#
+# A new source file needs no line here: a folder's .c files (without main.c) are its archive, a test
+# links with all archives, and X_none.c stands in for X.cu in a build without CUDA.
+
+CC     ?= cc
+NVCC   ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+BUILD  ?= build
+CUARCH ?= all-major
+SAN    ?=
+# Sanitizers look at host code: their builds are made without CUDA.
+CUDA   ?= $(if $(SAN),0,$(if $(NVCC),1,0))
+FUZZ_SECONDS ?= 60
+
+WARN    := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes \
+           -Wvla -Wformat=2 -Wimplicit-fallthrough
+# No contraction: a result must not depend on which loop the compiler fused a multiply in.
+override CFLAGS   += -std=c11 -O2 -g -pthread -ffp-contract=off $(WARN) \
+                     $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+override CPPFLAGS += -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen -MMD -MP
+override LDFLAGS  += -pthread $(if $(SAN),-fsanitize=$(SAN))
+LDLIBS  := -lnng -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
+NVCCFLAGS = -std=c++17 -O3 -g -lineinfo -arch=$(CUARCH) --fmad=true -I. -I$(BUILD)/gen -MMD -MP \
+            -Xcompiler -Wall,-Wextra,-pthread
+ifeq ($(CUDA),1)
+CUDA_LIB := $(dir $(abspath $(dir $(NVCC))))lib64
+LDLIBS   += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lstdc++
+endif
+
+# Q hides the command line and prints a short one; V=1 shows everything.
+ifeq ($(V),)
+say = @echo "  $1 $@";
+endif
+
+FOLDERS  := common loader pinner worker scheduler tests
+PROGRAMS := loader pinner worker scheduler hearth
+TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
+FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCHES  := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
+
+# Objects keep their source path under obj/; programs go to bin/, where no folder has their name.
+obj = $(patsubst %,$(BUILD)/obj/%.o,$1)
+lib = $(patsubst %,$(BUILD)/lib/%.a,$1)
+
+PROTO_C := $(patsubst proto/%.proto,$(BUILD)/gen/proto/%.pb-c.c,$(wildcard proto/*.proto))
+PROTO_O := $(PROTO_C:%.c=%.o)
+MAINS   := loader/main.c pinner/main.c worker/main.c scheduler/main.c scheduler/hearth.c
+SOURCE_C  := $(filter-out $(MAINS) tests/test_%.c,$(wildcard $(FOLDERS:%=%/*.c)))
+SOURCE_CU := $(wildcard $(FOLDERS:%=%/*.cu))
+ifeq ($(CUDA),1)
+SOURCES_USED := $(filter-out %_none.c,$(SOURCE_C)) $(SOURCE_CU)
+else
+SOURCES_USED := $(SOURCE_C)
+endif
+
+.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke lint format format-check compdb clean
+.SECONDARY:
+all: $(PROGRAMS:%=$(BUILD)/bin/%) $(BENCHES:%=$(BUILD)/bin/%)
+	@test "$(CUDA)" = 1 || echo "  built without CUDA: the cpu device only"
+
+# A program is its main and the archives behind it; users before what they use.
+LIBS_loader    := loader common
+LIBS_pinner    := pinner common
+LIBS_worker    := worker common
+LIBS_scheduler := scheduler common
+LIBS_hearth    := scheduler common
+define program_rule
+$(BUILD)/bin/$1: $(call obj,$(if $(filter hearth,$1),scheduler/hearth.c,$1/main.c)) \
+		$(call lib,$(LIBS_$1) proto)
+	@mkdir -p $$(@D)
+	$$(call say,LINK)$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$p)))
+
+ALL_LIBS := $(call lib,tests loader pinner worker scheduler common proto)
+define test_rule
+$(BUILD)/bin/$1: $(call obj,$2) $(ALL_LIBS)
+	@mkdir -p $$(@D)
+	$$(call say,LINK)$(CC) $$(LDFLAGS) -o $$@ $(call obj,$2) -Wl,--start-group $(ALL_LIBS) -Wl,--end-group -lcmocka $$(LDLIBS)
+endef
+$(foreach t,$(TESTS),$(eval $(call test_rule,$t,tests/$t.c)))
+$(foreach t,$(STACK),$(eval $(call test_rule,$t,tests/stack/$t.c)))
+$(foreach t,$(BENCHES),$(eval $(call test_rule,$t,tests/bench/$t.c)))
+
+define lib_rule
+$(BUILD)/lib/$1.a: $(call obj,$(filter $1/%,$(SOURCES_USED)))
+	@mkdir -p $$(@D)
+	$$(call say,AR  )rm -f $$@ && ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call lib_rule,$f)))
+$(BUILD)/lib/proto.a: $(PROTO_O)
+	@mkdir -p $(@D)
+	$(call say,AR  )rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h: proto/%.proto
+	@mkdir -p $(@D)
+	$(call say,PROTO)protoc-c --c_out=$(BUILD)/gen $<
+$(PROTO_O): %.o: %.c
+	$(call say,CC  )$(CC) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS)) -c -o $@ $<
+
+$(BUILD)/obj/%_avx512.c.o: override CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+$(BUILD)/obj/%_avx2.c.o: override CFLAGS += -mavx2 -mfma -mf16c
+$(BUILD)/obj/%.c.o: %.c | $(PROTO_C)
+	@mkdir -p $(@D)
+	$(call say,CC  )$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+$(BUILD)/obj/%.cu.o: %.cu | $(PROTO_C)
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCCFLAGS) -c -o $@ $<
+
+# Exit 77 = skipped, said aloud.
+check: $(TESTS:%=$(BUILD)/bin/%)
+	@failed=; for t in $^; do echo "== $$t"; ./$$t; s=$$?; \
+		if [ $$s = 77 ]; then echo "== $$t: SKIPPED"; elif [ $$s != 0 ]; then failed="$$failed $$t"; fi; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+check-stack: all $(STACK:%=$(BUILD)/bin/%)
+	@set -e; for t in $(STACK:%=$(BUILD)/bin/%); do echo "== $$t"; ./$$t; done
+
+asan:  ; $(MAKE) check BUILD=build/asan  SAN=address
+ubsan: ; $(MAKE) check BUILD=build/ubsan SAN=undefined CFLAGS=-fno-sanitize-recover=all
+tsan:  ; $(MAKE) check BUILD=build/tsan  SAN=thread
+
+fuzz: $(FUZZERS:%=$(BUILD)/bin/%)
+	@set -e; for f in $(FUZZERS); do mkdir -p $(BUILD)/corpus/$$f; echo "== $$f"; \
+		$(BUILD)/bin/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
+		$(BUILD)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null); done
+
+# Fuzzers say in a comment line "links: a.c b.c" what they are built from.
+$(BUILD)/bin/fuzz_%: tests/fuzz/fuzz_%.c $(PROTO_C)
+	@mkdir -p $(@D)
+	$(call say,FUZZ)clang -std=c11 -O1 -g -D_GNU_SOURCE -I. -I$(BUILD)/gen -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=undefined -o $@ $< $$(sed -n 's/^.*links: *//p' $<) $(PROTO_C) \
+		-lprotobuf-c -lxxhash -lm
+
+bench-smoke: all
+	$(BUILD)/bin/smoke
+
+SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch])
+lint: $(PROTO_C)
+	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr \
+		-D_GNU_SOURCE -I. $(filter %.c,$(SOURCES))
+	clang-tidy --quiet $(filter-out %_avx512.c %_avx2.c,$(filter %.c,$(SOURCES))) -- -std=c11 \
+		-D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen
+	shellcheck run.sh .ci/run
+format:       ; clang-format -i $(SOURCES)
+format-check: ; clang-format --dry-run --Werror $(SOURCES)
+compdb:       ; $(MAKE) clean && bear -- $(MAKE) all $(TESTS:%=$(BUILD)/bin/%)
+clean:        ; rm -rf build compile_commands.json
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

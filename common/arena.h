@@ -1,0 +1,95 @@
+/* The arena: one memfd with the whole model, and the only place that maps it.
+ *
+ *   0                 struct arena_head
+ *   tensors_offset    struct arena_tensor [n_tensors]
+ *   slices_offset     struct arena_slice [n_slices]
+ *   header_offset     the GGUF header bytes of the first shard (metadata, tokenizer)
+ *   slices[0].offset  the trunk: all tensors that are not experts; 2 MiB aligned, as each slice
+ *   slices[i].offset  the experts of MoE layer i - 1
+ *
+ * The directory (all before slice 0) is complete before the arena is named to anybody.  Which
+ * slices are filled is not said here but in the stages' states.  The loader makes the arena and
+ * alone writes to it; everybody else maps it read-only.  The kernel frees it with its last holder.
+ */
+#ifndef HEARTH_COMMON_ARENA_H
+#define HEARTH_COMMON_ARENA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/gguf.h"
+
+#define ARENA_MAGIC 0x31616e6572616568ull /* "hearena1" */
+#define ARENA_SLICE_ALIGN (2ull << 20)    /* a huge page: none belongs to two slices */
+
+struct arena_tensor {
+	char name[GGUF_MAX_NAME];
+	uint32_t type;
+	uint32_t n_dims;
+	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous */
+	uint64_t offset;              /* in the arena */
+	uint64_t bytes;
+	uint32_t slice;
+	uint32_t shard;       /* of the model's files, from 0 */
+	uint64_t file_offset; /* in that file */
+};
+
+struct arena_slice {
+	char name[32]; /* "trunk", "layer 0", ... */
+	uint64_t offset;
+	uint64_t bytes; /* padding included; a multiple of 4096 */
+};
+
+struct arena_head {
+	uint64_t magic;
+	uint64_t bytes; /* of the whole memfd; a multiple of ARENA_SLICE_ALIGN */
+	uint64_t fingerprint;
+	uint64_t layout_hash; /* of the two tables */
+	uint64_t tensors_offset, n_tensors;
+	uint64_t slices_offset, n_slices;
+	uint64_t header_offset, header_bytes;
+	char model[256]; /* path of the first shard, cut if longer */
+};
+
+struct arena {
+	int fd;
+	uint8_t *base; /* 2 MiB aligned */
+	uint64_t bytes;
+	uint64_t inode;
+	bool writable;
+	const struct arena_head *head;
+	const struct arena_tensor *tensors;
+	const struct arena_slice *slices;
+};
+
+/* A new memfd of `bytes` (rounded up to ARENA_SLICE_ALIGN), sealed against resizing, mapped to
+ * write.  The caller fills the directory, then calls arena_check. */
+int arena_create(struct arena *ret, uint64_t bytes, struct error *err);
+
+/* Maps an arena that a state message named, and checks its directory.  `want` (may be NULL) is what
+ * the message said of it: another fingerprint, layout or size is refused with both values. */
+struct arena_want {
+	uint64_t bytes;
+	uint64_t fingerprint;
+	uint64_t layout_hash;
+};
+int arena_attach(struct arena *ret, const char *path, bool writable, const struct arena_want *want,
+		 struct error *err);
+
+/* Checks the directory (bounds, order, alignment, both hashes' presence) and sets the pointers. */
+int arena_check(struct arena *arena, struct error *err);
+
+/* Hash of the two tables, as head->layout_hash must be. */
+uint64_t arena_layout_hash(const struct arena *arena);
+
+/* No new writable mapping from now on (the existing one stays).  -errno. */
+int arena_seal(struct arena *arena);
+
+/* Of any state: zeroed, half made, open. */
+void arena_close(struct arena *arena);
+
+/* NULL: none of that name. */
+const struct arena_tensor *arena_find_tensor(const struct arena *arena, const char *name);
+
+#endif

@@ -1,0 +1,59 @@
+/* A stage's board: its one State message, which others follow and anyone may ask for; and a watch:
+ * the board of another stage, as last heard.  Messages are protobuf-c's Hearth__State. */
+#ifndef HEARTH_COMMON_BOARD_H
+#define HEARTH_COMMON_BOARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "proto/state.pb-c.h"
+
+struct board;
+struct service;
+
+/* Serves `<stage>.state` and publishes on `<stage>.state.pub`, again every second.  The state
+ * starts as PHASE_STARTING with stage, pid and since set. */
+int board_open(struct board **ret, const char *dir, const char *stage, struct error *err);
+void board_close(struct board *board);
+
+/* Takes the lock and gives the state to change; board_publish lets go and tells everybody if
+ * anything changed.  Strings in it are the caller's to keep alive, or set with board_text. */
+Hearth__State *board_edit(struct board *board);
+void board_publish(struct board *board);
+
+/* Sets a string field to a copy (the board frees what it set before in that field). */
+__attribute__((format(printf, 3, 4))) void board_text(struct board *board, char **field,
+						      const char *format, ...);
+
+/* The usual three lines: edit, set phase and reason, publish. */
+__attribute__((format(printf, 3, 4))) void board_phase(struct board *board, Hearth__Phase phase,
+						       const char *format, ...);
+
+/* The working thread moved: cheap, published with the next heartbeat. */
+void board_progress(struct board *board);
+
+/* Makes the sub-message or array if it is not there; zeroed.  Call between edit and publish. */
+Hearth__Reader *board_reader(Hearth__State *state);
+Hearth__Pinning *board_pinning(Hearth__State *state);
+Hearth__Computing *board_computing(Hearth__State *state);
+Hearth__Serving *board_serving(Hearth__State *state);
+Hearth__Arena *board_arena(Hearth__State *state);
+int board_slices(Hearth__State *state, uint32_t n); /* n zeroed slices */
+
+struct watch;
+
+/* Follows `stage`; wakes `service` at each change and loss. */
+int watch_open(struct watch **ret, const char *dir, const char *stage, struct service *service,
+	       struct error *err);
+void watch_close(struct watch *watch);
+
+/* The last state heard while the stage is connected, else NULL.  The caller lets it go with
+ * hearth__state__free_unpacked(state, NULL). */
+Hearth__State *watch_get(struct watch *watch);
+
+/* Asks a stage once.  -ECONNREFUSED: it is not there; -ETIMEDOUT: it hangs. */
+int board_ask(const char *dir, const char *stage, int timeout_ms, Hearth__State **ret,
+	      struct error *err);
+
+#endif

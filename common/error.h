@@ -1,0 +1,26 @@
+/* What went wrong, as one line for a person.  A function that takes a struct error returns 0 or
+ * -errno and writes the line on failure only: what was tried, on what, what stood there, what would
+ * have been right. */
+#ifndef HEARTH_COMMON_ERROR_H
+#define HEARTH_COMMON_ERROR_H
+
+#define EXIT_INPUT 100  /* your input is wrong: do not restart */
+#define EXIT_SYSTEM 111 /* the system failed: a restart may help */
+
+struct error {
+	char text[512];
+};
+
+/* Writes the line, returns `code` (negative) so that it can be returned in one go. */
+__attribute__((format(printf, 3, 4))) int error_set(struct error *err, int code, const char *format,
+						    ...);
+
+/* The same with ": <strerror(-code)>" behind it. */
+__attribute__((format(printf, 3, 4))) int error_sys(struct error *err, int code, const char *format,
+						    ...);
+
+/* EXIT_INPUT for -EINVAL, -ENOENT, -EACCES, -EISDIR, -ENOTSUP, -EBADMSG, -EOVERFLOW and -EEXIST,
+ * else EXIT_SYSTEM. */
+int error_exit_code(int code);
+
+#endif

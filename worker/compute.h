@@ -1,0 +1,65 @@
+/* The model's arithmetic on one device, behind one door: cpu and cuda.  Holds no state that would
+ * be missed: weights lie in the arena (or lent device memory), keys and values in a lent region.
+ *
+ * The bits of a result depend on the device, the tokens and their positions only: not on how many
+ * tokens one call computes, nor on threads, slots or where an expert lies.  So a successor that
+ * computes a prompt again gets the very same tokens. */
+#ifndef HEARTH_WORKER_COMPUTE_H
+#define HEARTH_WORKER_COMPUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/device.h"
+#include "common/error.h"
+#include "common/model.h"
+
+/* Where each expert's matrices are now: slots in device memory, or the arena. */
+struct expert_place {
+	const void *role[N_ROLES]; /* an address the device can read */
+};
+
+struct compute_config {
+	const struct model *model;
+	const uint8_t *arena; /* host base: matrix.offset counts from here */
+	struct device *device;
+	const uint8_t
+	    *trunk; /* slice 0 where the device reads it; (arena + slice 0's offset) on cpu */
+	uint64_t trunk_offset; /* of slice 0 in the arena: trunk + (matrix.offset - trunk_offset) */
+	void *kv;              /* compute_kv_bytes of it, lent */
+	uint32_t context;      /* positions the KV cache has room for */
+	uint32_t threads;      /* cpu */
+	struct expert_place *places; /* (layers, experts), host; see compute_places_changed */
+	/* Called before a layer's experts are first used in a call; waits until they are there.
+	 * < 0 ends the call with that code.  NULL: all is there. */
+	int (*wait_layer)(void *arg, uint32_t layer);
+	void *wait_arg;
+};
+
+/* The most tokens one compute_forward takes: prompts are cut into such batches. */
+#define COMPUTE_BATCH 64
+
+struct compute;
+
+struct compute_ops {
+	/* Bytes of KV cache for `context` positions. */
+	uint64_t (*kv_bytes)(const struct model *model, uint32_t context);
+	/* Bytes of device memory the step needs of its own, beside what is lent. */
+	uint64_t (*own_bytes)(const struct model *model, uint32_t context);
+	int (*open)(struct compute **ret, const struct compute_config *config, struct error *err);
+	void (*close)(struct compute *compute);
+	const char *(*kernels)(
+	    const struct compute *compute); /* "avx512", "avx2", "c", "cuda sm_90" */
+	/* `places` changed; called between forwards. */
+	int (*places_changed)(struct compute *compute, struct error *err);
+	/* Computes tokens ids[0..n-1] at positions pos..pos+n-1 (1 <= n <= COMPUTE_BATCH, pos + n
+	 * <= context), writing their keys and values.  If logits is not NULL: vocabulary floats for
+	 * the last one, in host memory.  -errno. */
+	int (*forward)(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
+		       float *logits, struct error *err);
+};
+
+extern const struct compute_ops compute_cpu;
+extern const struct compute_ops compute_cuda; /* in a CPU-only build: open says -ENODEV */
+
+#endif
