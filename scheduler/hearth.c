@@ -1,0 +1,56 @@
+/* hearth: gets a command, asks the stages of a running stack over their sockets, gives the answer
+ * on stdout, leaves when it is complete. */
+#include "scheduler/hearth.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "common/log.h"
+
+struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *usage;
+};
+
+static const struct command commands[] = {
+	{ "ask", hearth_ask,
+	  "[-n N] [--temp T] [--top-k K] [--top-p P] [--seed S] [--json] [--ids]\n"
+	  "             [--logits FILE] [--ignore-stop] (PROMPT | - | --prompt-ids 1,2,3)" },
+	{ "status", hearth_status, "[--json] [--watch]" },
+	{ "report", hearth_report, "[--json]" },
+	{ "verify", hearth_verify, "[--json]" },
+	{ "wait", hearth_wait, "" },
+};
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void
+print_usage(FILE *to)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(to, "%s hearth %s --dir DIR %s\n",
+			i ? "      " : "usage:", commands[i].name, commands[i].usage);
+}
+
+int
+main(int argc, char **argv)
+{
+	log_open("hearth");
+	signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, with its line */
+	if (argc < 2) {
+		print_usage(stderr);
+		return EXIT_INPUT;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		print_usage(stdout);
+		return 0;
+	}
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 2, argv + 2);
+	}
+	log_error("%s: no such command, want ask, status, report, verify or wait", argv[1]);
+	return EXIT_INPUT;
+}
