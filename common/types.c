@@ -207,9 +207,9 @@ unpack_q6_k(const void *in, float *out, size_t blocks)
 
 			for (int i = 0; i < 32; i++) {
 				float sub = scale * (int8_t)at[192 + j * 2 + i / 16];
-				int quant = (low[i] >> k / 2 * 4 & 15) | (high[i] >> 2 * k & 3)
-									     << 4;
+				int quant = low[i] >> k / 2 * 4 & 15;
 
+				quant |= (high[i] >> 2 * k & 3) << 4;
 				out[i] = sub * (quant - 32);
 			}
 		}
@@ -252,7 +252,11 @@ type_supported_names(void)
 bool
 type_row_bytes(const struct type_info *info, uint64_t columns, uint64_t *ret)
 {
-	if (columns % info->block_elements != 0)
+	uint64_t bytes;
+
+	if (columns % info->block_elements != 0 ||
+	    !checked_mul(columns / info->block_elements, info->block_bytes, &bytes))
 		return false;
-	return checked_mul(columns / info->block_elements, info->block_bytes, ret);
+	*ret = bytes;
+	return true;
 }
