@@ -19,8 +19,8 @@ struct service {
 	pthread_t life;
 };
 
-/* Blocks SIGTERM and SIGINT in all threads to come, ignores SIGPIPE, starts the life thread.  Call
- * before any other thread exists. */
+/* Blocks SIGTERM, SIGINT and SIGHUP in all threads to come, ignores SIGPIPE, starts the life
+ * thread.  Call before any other thread exists. */
 int service_open(struct service *service, const char *stage, struct error *err);
 
 /* "ready <stage>" on fd 3, once; nothing where there is no fd 3. */
