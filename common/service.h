@@ -15,6 +15,7 @@ struct service {
 	pthread_cond_t wake;
 	uint64_t events; /* counts wakes; under lock */
 	bool leaving;    /* under lock */
+	int signal_fd;   /* SIGTERM, SIGINT, SIGHUP */
 	int wake_fd;     /* ends the life thread */
 	pthread_t life;
 };
