@@ -17,14 +17,13 @@ struct service;
 int board_open(struct board **ret, const char *dir, const char *stage, struct error *err);
 void board_close(struct board *board);
 
-/* Takes the lock and gives the state to change; board_publish lets go and tells everybody if
- * anything changed.  Strings in it are the caller's to keep alive, or set with board_text. */
+/* Takes the lock and gives the state to change; board_publish lets go and tells everybody.  The
+ * state owns its strings: set them with board_text. */
 Hearth__State *board_edit(struct board *board);
 void board_publish(struct board *board);
 
-/* Sets a string field to a copy (the board frees what it set before in that field). */
-__attribute__((format(printf, 3, 4))) void board_text(struct board *board, char **field,
-						      const char *format, ...);
+/* Sets a string field of the state (between edit and publish) to a new text; frees the old one. */
+__attribute__((format(printf, 2, 3))) void board_text(char **field, const char *format, ...);
 
 /* The usual three lines: edit, set phase and reason, publish. */
 __attribute__((format(printf, 3, 4))) void board_phase(struct board *board, Hearth__Phase phase,
