@@ -1,0 +1,436 @@
+#!/usr/bin/env bash
+# Hearth's whole interface: starts the four stages of a stack, watches over them, asks them.
+#
+# `up` leaves a supervisor behind (this script again, in a session of its own).  It sleeps on one
+# FIFO, RUNTIME/control, into which everything that happens is written as a line; each stage has a
+# small keeper process that starts it and reports its end.  A stage's stdin is its life pipe: the
+# supervisor alone holds the other end, so when that is closed, or the supervisor dies in whatever
+# way, the stage leaves.  The lock on the runtime folder is an open file (fd 9) that all of them
+# share: it is free exactly when the last one has left.
+set -euo pipefail
+export LC_ALL=C
+
+readonly PACKAGES=(gcc libc6-dev make protobuf-c-compiler libprotobuf-c-dev libnng-dev libxxhash-dev
+	libpcre2-dev libjansson-dev libcmocka-dev)
+readonly STAGES=(loader pinner worker scheduler) # in the order of the data
+readonly STOP_MS=10000                           # from the order to stop to SIGKILL
+readonly MAX_DEATHS=5                            # within a minute, without having been of use
+readonly MAX_FRESH=60                            # restarts within a minute for any other reason
+
+self=$(realpath -- "${BASH_SOURCE[0]}")
+root=${self%/*}
+build=$(realpath -m -- "${HEARTH_BUILD:-$root/build}")
+
+die() { # exit-code message
+	echo "run.sh: $2" >&2
+	exit "$1"
+}
+
+usage() {
+	cat <<-'END'
+		usage: ./run.sh demo                    set up, build, start on the shipped model, answer, stop
+		       ./run.sh test                    set up, build, run every test
+		       ./run.sh up MODEL.gguf [OPTIONS] start; returns when it can answer
+		       ./run.sh ask [-n N] [--temp T] [--top-k K] [--top-p P] [--seed S] [--json] [--ids]
+		                    [--logits FILE] [--ignore-stop] (PROMPT | - | --prompt-ids 1,2,3)
+		       ./run.sh status [--json] [--watch]
+		       ./run.sh restart STAGE           loader, pinner, worker or scheduler; the others stay
+		       ./run.sh report [--json]         the last start, as a table
+		       ./run.sh verify                  the warm arena against the checksums of its load
+		       ./run.sh down
+		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
+		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
+		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
+	END
+}
+
+# -- the command line --
+
+name=default
+words=()
+model=
+declare -A options=() # stage -> its options: words without blanks
+
+# What a value must look like, and which stages take it.
+declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
+	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}')
+declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
+	[--threads]='loader worker' [--vram-mib]=pinner)
+
+take_name() { # words... (every command has --name; the other words go to `words`)
+	while (($#)); do
+		case $1 in
+		--name) (($# > 1)) || die 100 "--name wants a value behind it" && name=$2 && shift ;;
+		--name=*) name=${1#*=} ;;
+		--) words+=("$@") && break ;;
+		*) words+=("$1") ;;
+		esac
+		shift
+	done
+	[[ $name =~ ^[A-Za-z0-9._-]{1,32}$ ]] ||
+		die 100 "--name $name: want 1 to 32 letters, digits, dots, dashes or underscores"
+}
+
+take_options() { # words... (of up)
+	local option value stage
+	while (($#)); do
+		option=${1%%=*}
+		if [[ -n ${VALUE[$option]-} ]]; then
+			if [[ $1 == *=* ]]; then
+				value=${1#*=}
+			else
+				(($# > 1)) || die 100 "$option wants a value behind it"
+				value=$2
+				shift
+			fi
+			[[ $value =~ ^(${VALUE[$option]})$ ]] ||
+				die 100 "$option $value: want ${VALUE[$option]/#\[*/a whole number from 1 on}"
+			for stage in ${TAKEN_BY[$option]}; do options[$stage]+=" $option $value"; done
+		elif [[ $1 == --verify ]]; then
+			options[loader]+=' --verify'
+		elif [[ $1 == -* ]]; then
+			die 100 "$1: no such option, want ${!VALUE[*]} --verify or --name"
+		elif [[ -n $model ]]; then
+			die 100 "$1: one word too many, the model is $model"
+		else
+			model=$(realpath -ms -- "$1")
+		fi
+		shift
+	done
+	[[ -n $model ]] || die 100 "up wants a MODEL.gguf"
+}
+
+# -- the runtime folder --
+
+find_folder() {
+	local base=${XDG_RUNTIME_DIR:-/tmp} longest=scheduler.state.pub
+	dir=$base/hearth-$name
+	[[ -n ${XDG_RUNTIME_DIR-} ]] || dir=$base/hearth-$UID-$name
+	[[ -d $base && $base == /* ]] || die 100 "XDG_RUNTIME_DIR is $base, want a folder's full path"
+	((${#dir} + 1 + ${#longest} <= 107)) ||
+		die 100 "$dir: too long for a socket's path (107 bytes), want a shorter --name or XDG_RUNTIME_DIR"
+}
+
+# Makes the folder and locks it (fd 9); 1: somebody has the lock.
+take_folder() {
+	while :; do
+		mkdir -m 700 -- "$dir" 2>/dev/null || [[ -d $dir ]] || die 111 "$dir: cannot be made"
+		[[ -d $dir && ! -L $dir && -O $dir ]] || die 100 "$dir: not a folder of yours"
+		chmod 700 -- "$dir"
+		exec 9<"$dir" || continue
+		flock -n 9 || return 1
+		[[ /dev/fd/9 -ef $dir ]] && break # else the last owner removed it just now
+	done
+	sweep
+}
+
+# Removes what a stack leaves in its folder.  Under the lock.
+sweep() {
+	rm -f -- "$dir"/{control,log,front,work,pinner.lend,loader.fetch} \
+		"$dir"/reply.* "$dir"/*.state{,.pub}
+}
+
+need_build() {
+	local program
+	for program in "${STAGES[@]}" hearth; do
+		[[ -x $build/bin/$program ]] || die 100 "not built: run ./run.sh demo or make"
+	done
+}
+
+need_up() {
+	need_build
+	[[ -p $dir/control ]] || die 100 "$name is not up: ./run.sh up MODEL.gguf starts it"
+}
+
+# -- the supervisor --
+
+result=0   # its exit code
+leaving=   # set once the stack comes down
+declare -A alive=()   # stage -> 1: its keeper runs
+declare -A life=()    # stage -> descriptor of its life pipe
+declare -A pid=()
+declare -A told=()    # stage -> 1: it was told to leave
+declare -A served=()  # stage -> 1: it has been of use since its start
+declare -A due=()     # stage -> ms: when to start it, or, if alive, to kill it
+declare -A times=()   # stage.kind -> ms of its ends within the last minute
+declare -A replies=() # stage -> names of the FIFOs that wait for its ready line
+
+now() { # sets $now: milliseconds of the monotonic clock
+	local seconds
+	read -r seconds _ </proc/uptime
+	now=$((10#${seconds/./} * 10))
+}
+
+# The keeper of one stage, a process of its own.  stdin is the life pipe, fd 3 the control FIFO.
+keep() { # stage
+	local fd args status=0
+	read -ra args <<<"${options[$1]-}"
+	[[ $1 != loader ]] || args+=(-- "$model")
+	trap - TERM INT
+	exec 3>"$dir/control" 8>&- 1>&2
+	for fd in "${life[@]}"; do # a sibling's pipe kept open here would hide its end from it
+		exec {fd}>&-
+	done
+	"$build/bin/$1" --dir "$dir" "${args[@]}" <&0 &
+	echo "pid $1 $!" >&3
+	wait "$!" || status=$?
+	echo "left $1 $status" 2>/dev/null >&3 || { sweep && rmdir -- "$dir"; } 2>/dev/null || true
+}
+
+start() { # stage
+	local fd
+	unset "due[$1]" "told[$1]" "served[$1]"
+	exec {fd}> >(keep "$1")
+	alive[$1]=1 life[$1]=$fd
+}
+
+stop() { # stage
+	local fd=${life[$1]-}
+	[[ -n $fd ]] || return 0
+	exec {fd}>&-
+	unset "life[$1]"
+	now
+	due[$1]=$((now + STOP_MS))
+}
+
+# The last stage in the order of the data goes first; with none left, the supervisor goes.
+stop_next() {
+	local i
+	for ((i = ${#STAGES[@]} - 1; i >= 0; i--)); do
+		if [[ -n ${alive[${STAGES[i]}]-} ]]; then
+			stop "${STAGES[i]}"
+			return
+		fi
+	done
+	sweep
+	rmdir -- "$dir"
+	exit "$result"
+}
+
+come_down() { # exit-code reason
+	local stage
+	[[ -z $leaving ]] || return 0
+	leaving=1 result=$1 due=()
+	[[ -z $2 ]] || echo "run.sh: error: $2" >&2
+	exec 1>&2 # `up` sees the end of its pipe
+	for stage in "${!replies[@]}"; do reply "$stage" "the stack comes down: $2"; done
+	stop_next
+}
+
+reply() { # stage text (to every `restart` that waits for the stage)
+	local fifo
+	for fifo in ${replies[$1]-}; do
+		[[ ! -p $dir/$fifo ]] || echo "$2" 1<>"$dir/$fifo"
+	done
+	unset "replies[$1]"
+}
+
+count() { # stage.kind (sets $n: such ends within the last minute, with the one of now)
+	local t kept=()
+	now
+	for t in ${times[$1]-} "$now"; do
+		((now - t >= 60000)) || kept+=("$t")
+	done
+	times[$1]=${kept[*]} n=${#kept[@]}
+}
+
+left() { # stage status
+	local stage=$1 status=$2 how="left with status $2" words pause=0
+	((status <= 128)) || how="was ended by SIG$(kill -l "$((status - 128))")"
+	stop "$stage"
+	unset "alive[$stage]" "pid[$stage]" "due[$stage]"
+	if [[ -n $leaving ]]; then
+		stop_next
+		return
+	elif [[ -n ${told[$stage]-} ]]; then
+		start "$stage"
+		return
+	fi
+	words=$(grep "^$stage: error: " "$dir/log" | tail -n 1) || true
+	words=${words#"$stage: error: "}
+	if ((status == 100)); then
+		come_down 100 "$stage: ${words:-$how}"
+		return
+	elif ((status == 0)) || [[ -n ${served[$stage]-} ]]; then
+		count "$stage.fresh"
+		((n < MAX_FRESH)) || come_down 111 "$stage $how, time $n within a minute"
+	else
+		count "$stage.died"
+		((n < MAX_DEATHS)) ||
+			come_down 111 "$stage $how, time $n within a minute${words:+; it said: $words}"
+		((n == 1)) || pause=$((50 << (n - 1)))
+	fi
+	[[ -z $leaving ]] || return 0
+	echo "run.sh: info: $stage $how, starts again in $pause ms" >&2
+	due[$stage]=$((now + pause))
+}
+
+restart_stage() { # stage reply-fifo
+	replies[$1]+=" $2"
+	if [[ -n $leaving ]]; then
+		reply "$1" "the stack comes down"
+	elif [[ -n ${alive[$1]-} ]]; then
+		told[$1]=1
+		stop "$1"
+	else
+		start "$1"
+	fi
+}
+
+on_time() { # stage
+	if [[ -z ${alive[$1]-} ]]; then
+		start "$1"
+	else
+		echo "run.sh: warn: $1 has not left within $((STOP_MS / 1000)) s, is killed" >&2
+		[[ -z ${pid[$1]-} ]] || kill -KILL "${pid[$1]}" || true
+		due[$1]=$((now + STOP_MS))
+	fi
+}
+
+# Sleeps until a line or the nearest due time comes.
+next_event() {
+	local stage word value timeout wait=3600000
+	now
+	for stage in "${!due[@]}"; do
+		((due[$stage] - now >= wait)) || wait=$((due[$stage] - now))
+	done
+	((wait > 0)) || wait=1
+	printf -v timeout '%d.%03d' "$((wait / 1000))" "$((wait % 1000))"
+	if read -r -t "$timeout" word stage value <&8; then
+		case $word in
+		pid) pid[$stage]=$value ;;
+		ready) reply "$stage" ready ;;
+		served) served[$stage]=1 ;;
+		left) left "$stage" "$value" ;;
+		restart) restart_stage "$stage" "$value" ;;
+		down) come_down 0 "" ;;
+		esac
+		return
+	fi
+	now
+	for stage in "${!due[@]}"; do
+		((due[$stage] > now)) || on_time "$stage"
+	done
+}
+
+supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not wait any longer
+	local fd stage
+	take_options "$@"
+	find_folder
+	[[ /dev/fd/9 -ef $dir ]] || die 100 "supervise: is for run.sh's own use"
+	for fd in /proc/self/fd/*; do # what the caller of `up` left open is not for the stages
+		fd=${fd##*/}
+		((fd <= 2 || fd == 9)) || [[ /proc/self/fd/$fd -ef $self ]] || exec {fd}>&-
+	done
+	cd /
+	mkfifo -m 600 -- "$dir/control"
+	exec 8<>"$dir/control"
+	trap '' PIPE
+	trap 'echo down >&8' TERM INT
+	for stage in "${STAGES[@]}"; do start "$stage"; done
+	while :; do next_event; done
+}
+
+# -- commands --
+
+up() { # words...
+	local status=0 interrupted='' log alive waiter supervisor
+	take_options "$@"
+	find_folder
+	need_build
+	take_folder || die 100 "$name is up"
+	: >"$dir/log"
+	exec {log}<"$dir/log"
+	exec {alive}< <(exec setsid "$self" supervise --name "$name" "$@" </dev/null 2>>"$dir/log")
+	supervisor=$!
+	exec 9<&-
+	"$build/bin/hearth" wait --dir "$dir" <&"$alive" &
+	waiter=$!
+	trap 'interrupted=1; kill "$waiter" 2>/dev/null || true' INT TERM
+	wait "$waiter" || wait "$waiter" || status=$?
+	((status)) || return 0
+	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
+	wait "$supervisor" || status=$?
+	[[ -z $interrupted ]] || die 130 "interrupted, $name is down"
+	grep '^run.sh: error: ' <&"$log" | tail -n 1 | sed 's/: error//' >&2 ||
+		cat "/dev/fd/$log" >&2
+	exit "$status"
+}
+
+down() {
+	find_folder
+	[[ -d $dir ]] || die 100 "$name is not up"
+	exec 9<"$dir"
+	if ! flock -n 9; then
+		[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
+		flock -w 60 9 || die 111 "$name: a stage has not left within 60 s, see $dir/log"
+	fi
+	if [[ /dev/fd/9 -ef $dir ]]; then # its supervisor was killed
+		sweep
+		rmdir -- "$dir"
+	fi
+}
+
+restart() { # stage
+	local fifo=reply.$$ fd answer
+	[[ $# == 1 && " ${STAGES[*]} " == *" $1 "* ]] || die 100 "restart wants one of ${STAGES[*]}"
+	find_folder
+	need_up
+	mkfifo -m 600 -- "$dir/$fifo"
+	exec {fd}<>"$dir/$fifo"
+	echo "restart $1 $fifo" 1<>"$dir/control"
+	read -r -t 60 answer <&"$fd" || answer='not ready within 60 s'
+	rm -f -- "$dir/$fifo"
+	[[ $answer == ready ]] || die 111 "$1: $answer"
+}
+
+ask_hearth() { # command words...
+	find_folder
+	if [[ $1 == status ]]; then need_build; else need_up; fi
+	exec "$build/bin/hearth" "$1" --dir "$dir" "${@:2}"
+}
+
+setup() {
+	local have package missing=() root_by=()
+	have=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${PACKAGES[@]}" 2>/dev/null || true)"
+	for package in "${PACKAGES[@]}"; do
+		[[ $have == *" installed:$package "* ]] || missing+=("$package")
+	done
+	if ((${#missing[@]})); then
+		((EUID == 0)) || root_by=(sudo)
+		command -v apt-get "${root_by[@]}" >/dev/null ||
+			die 100 "install first (Debian's names): ${missing[*]}"
+		echo "run.sh: installing ${missing[*]}" >&2
+		"${root_by[@]}" apt-get -qq update
+		"${root_by[@]}" env DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install --no-install-recommends "${missing[@]}" >/dev/null
+	fi
+	make -C "$root" --no-print-directory BUILD="$build" -j"$(nproc)" >&2
+}
+
+demo() {
+	setup
+	name=demo-$$
+	trap '"$self" down --name "$name"' EXIT
+	"$self" up --name "$name" "$root/tests/data/kjv-16x1m.gguf" || { trap - EXIT && exit 111; }
+	"$self" ask --name "$name" -n 48 'In the beginning God created'
+	"$self" report --name "$name"
+}
+
+run_tests() {
+	setup
+	make -C "$root" --no-print-directory BUILD="$build" -j"$(nproc)" check
+	make -C "$root" --no-print-directory BUILD="$build" check-stack
+}
+
+command=${1-}
+(($# == 0)) || shift
+take_name "$@"
+case $command in
+demo) demo ;;
+test) run_tests ;;
+up | down | restart | supervise) "$command" "${words[@]}" ;;
+ask | status | report | verify) ask_hearth "$command" "${words[@]}" ;;
+-h | --help | help) usage ;;
+*) usage >&2 && exit 100 ;;
+esac
