@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -234,6 +235,22 @@ int
 arena_seal(struct arena *arena)
 {
 	return fcntl(arena->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0 ? -errno : 0;
+}
+
+int
+arena_lock(struct arena *arena)
+{
+	while (flock(arena->fd, LOCK_EX) < 0) {
+		if (errno != EINTR)
+			return -errno;
+	}
+	return 0;
+}
+
+void
+arena_unlock(struct arena *arena)
+{
+	flock(arena->fd, LOCK_UN);
 }
 
 void

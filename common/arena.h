@@ -86,6 +86,11 @@ uint64_t arena_layout_hash(const struct arena *arena);
 /* No new writable mapping from now on (the existing one stays).  -errno. */
 int arena_seal(struct arena *arena);
 
+/* While held, no other process registers memory of this arena: two that register one range at once
+ * slow each other down.  Waits. */
+int arena_lock(struct arena *arena);
+void arena_unlock(struct arena *arena);
+
 /* Of any state: zeroed, half made, open. */
 void arena_close(struct arena *arena);
 

@@ -10,7 +10,7 @@
 #include "common/device_ops.h"
 #include "common/shared_memory.h"
 
-#define KIB 1024ull
+#define KIB ((uint64_t)1024)
 
 static void
 cpu_close(struct device *device)

@@ -44,6 +44,7 @@ error_exit_code(int code)
 	case EBADMSG:
 	case EOVERFLOW:
 	case EEXIST:
+	case ENODEV:
 		return EXIT_INPUT;
 	default:
 		return EXIT_SYSTEM;

@@ -1,0 +1,167 @@
+/* pinner: gets the arena from the loader's state, slice by slice as it is filled; gives registered
+ * slices and lent memory that outlive every worker; leaves when its stdin ends, or with 0 to be
+ * started afresh when the loader has another arena. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "pinner/pinner.h"
+
+struct pinner_options {
+	const char *dir;
+	const char *device;
+	uint64_t vram_mib; /* 0 = no cap */
+};
+
+static int
+pinner_read_options(int argc, char **argv, struct pinner_options *ret, struct error *err)
+{
+	struct pinner_options options = { .device = "auto" };
+	const struct option_def defs[] = {
+		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
+		{ .name = "--device", .kind = OPTION_TEXT, .to = &options.device },
+		{ .name = "--vram-mib",
+		  .kind = OPTION_U64,
+		  .to = &options.vram_mib,
+		  .max = 1 << 24 },
+	};
+	uint32_t n_words;
+	int rc =
+	    options_parse(argc, argv, defs, sizeof(defs) / sizeof(*defs), NULL, 0, &n_words, err);
+
+	if (rc < 0)
+		return rc;
+	if (!options.dir)
+		return error_set(err, -EINVAL, "--dir: the runtime folder is missing");
+	*ret = options;
+	return 0;
+}
+
+/* Names the device on the board before anybody asks for it. */
+static int
+pinner_introduce(struct pinner *pinner, uint64_t cap, struct error *err)
+{
+	const struct device_info *info = device_describe(pinner->device);
+	Hearth__State *state = board_edit(pinner->board);
+	Hearth__Pinning *pinning = board_pinning(state);
+
+	if (pinning) {
+		board_text(&pinning->device, "%s", info->name);
+		board_text(&pinning->method, "%s", info->register_method);
+		pinning->device_bytes_cap = cap;
+		board_text(&state->reason, "waits for the loader");
+	}
+	board_publish(pinner->board);
+	if (!pinning)
+		return error_set(err, -ENOMEM, "state: no memory");
+	log_info("device %s, registers by %s", info->name, info->register_method);
+	return 0;
+}
+
+static int
+pinner_loop(struct pinner *pinner, struct watch *loader, struct error *err)
+{
+	Hearth__State *state;
+	uint64_t seen = 0;
+	int rc = 0;
+
+	do {
+		state = watch_get(loader);
+		if (!state)
+			continue;
+		rc = registrar_follow(pinner, state, err);
+		hearth__state__free_unpacked(state, NULL);
+	} while (rc == 0 && service_wait(pinner->service, &seen, 0));
+	if (rc == -ESTALE) {
+		log_info("%s: leaving, to be started afresh", err->text);
+		return 0;
+	}
+	return rc;
+}
+
+static int
+pinner_serve(struct pinner *pinner, const struct pinner_options *options, struct error *err)
+{
+	struct server *server = NULL;
+	struct watch *loader = NULL;
+	pthread_t mover;
+	int rc;
+
+	rc = mover_start(pinner, &mover);
+	if (rc < 0)
+		return error_sys(err, rc, "mover thread");
+	rc = server_open(&server, options->dir, "pinner.lend", desk_answer, pinner, err);
+	if (rc == 0)
+		rc = watch_open(&loader, options->dir, "loader", pinner->service, err);
+	if (rc == 0) {
+		desk_publish(pinner);
+		service_ready(pinner->service);
+		rc = pinner_loop(pinner, loader, err);
+	}
+	if (rc < 0)
+		board_phase(pinner->board, HEARTH__PHASE__PHASE_FAILED, "%s", err->text);
+	service_watchdog();
+	watch_close(loader);
+	mover_stop(pinner, mover);
+	server_close(server);
+	return rc;
+}
+
+static int
+pinner_run(struct service *service, const struct pinner_options *options, struct error *err)
+{
+	struct pinner pinner = { .service = service };
+	int rc;
+
+	pthread_mutex_init(&pinner.lock, NULL);
+	pthread_cond_init(&pinner.moves, NULL);
+	rc = board_open(&pinner.board, options->dir, "pinner", err);
+	if (rc < 0)
+		return rc;
+	rc = device_open(&pinner.device, options->device, err);
+	if (rc == 0) {
+		pinner.lending.device = pinner.device;
+		pinner.lending.cap = options->vram_mib << 20;
+		rc = pinner_introduce(&pinner, pinner.lending.cap, err);
+	}
+	if (rc == 0)
+		rc = pinner_serve(&pinner, options, err);
+	service_watchdog();
+	board_close(pinner.board);
+	slot_table_close(&pinner.slots);
+	lending_close(&pinner.lending);
+	if (pinner.attached) {
+		model_close(&pinner.model);
+		arena_close(&pinner.arena);
+		free(pinner.usable);
+		free(pinner.filled);
+	}
+	device_close(pinner.device);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct pinner_options options;
+	struct service service;
+	struct error err;
+	int rc;
+
+	log_open("pinner");
+	rc = pinner_read_options(argc, argv, &options, &err);
+	if (rc == 0)
+		rc = service_open(&service, "pinner", &err);
+	if (rc == 0) {
+		rc = pinner_run(&service, &options, &err);
+		service_close(&service);
+	}
+	if (rc < 0) {
+		log_error("%s", err.text);
+		return error_exit_code(rc);
+	}
+	return 0;
+}

@@ -1,0 +1,64 @@
+/* What the pinner's threads share.  main registers slices in order and uploads the trunk; nng's
+ * threads answer `pinner.lend`; the mover copies experts into slots. */
+#ifndef HEARTH_PINNER_PINNER_H
+#define HEARTH_PINNER_PINNER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/arena.h"
+#include "common/board.h"
+#include "common/device.h"
+#include "common/endpoint.h"
+#include "common/model.h"
+#include "common/service.h"
+#include "pinner/lending.h"
+#include "pinner/slot_table.h"
+#include "proto/lend.pb-c.h"
+
+#define TRUNK_KEY "trunk"
+#define SLOTS_KEY "slots"
+
+struct move_order; /* moves asked for and not done, with the call to answer */
+
+struct pinner {
+	struct service *service;
+	struct board *board;
+	struct device *device;
+	pthread_mutex_t lock; /* for all below, and for every call into the device */
+	bool attached;        /* arena and model are there, for good */
+	struct arena arena;
+	struct model model;
+	bool *filled;     /* (slices): by the loader; main only */
+	bool *usable;     /* (slices): filled, and registered or refused */
+	bool trunk_there; /* the region "trunk" is complete */
+	struct lending lending;
+	struct slot_table slots; /* of the region "slots"; n = 0: none */
+	struct move_order *first, *last;
+	uint64_t moved;
+	pthread_cond_t moves; /* there is an order, or stopping */
+	bool stopping;
+};
+
+/* desk.c: answers one message of `pinner.lend`. */
+void desk_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n);
+/* The regions and the device's room, to the board.  Lock not held. */
+void desk_publish(struct pinner *pinner);
+/* Packs a reply and answers with it. */
+void desk_reply(struct call *call, const Hearth__LendReply *reply);
+/* The same with what the slots hold, which is read under the lock. */
+void desk_reply_slots(struct pinner *pinner, struct call *call, Hearth__LendReply *reply);
+
+/* mover.c: the thread, and an order for it (lock held; takes over the call; moves are copied).
+ * -ENOMEM. */
+int mover_start(struct pinner *pinner, pthread_t *ret);
+void mover_stop(struct pinner *pinner, pthread_t thread);
+int mover_order(struct pinner *pinner, struct call *call, const struct slot_move *moves,
+		uint32_t n);
+
+/* registrar.c: what the loader's state calls for.  0 or -errno with a line; -ESTALE: the loader has
+ * another arena now. */
+int registrar_follow(struct pinner *pinner, const Hearth__State *loader, struct error *err);
+
+#endif
