@@ -1,0 +1,73 @@
+/* Plain C: for a CPU without the vector sets, and what they are compared with.  A row is unpacked
+ * by common/types.c, then goes through 16 partial sums. */
+#include "worker/cpu_kernels.h"
+
+#include "common/types.h"
+
+#define LANES 16
+
+static float
+dot_floats(const float *w, const float *x, uint32_t n)
+{
+	float sums[LANES] = { 0 };
+	uint32_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		for (uint32_t j = 0; j < LANES; j++)
+			sums[j] += w[i + j] * x[i + j];
+	for (uint32_t j = 0; i + j < n; j++)
+		sums[j] += w[i + j] * x[i + j];
+	for (uint32_t half = LANES / 2; half > 0; half /= 2)
+		for (uint32_t j = 0; j < half; j++)
+			sums[j] += sums[j + half];
+	return sums[0];
+}
+
+static void
+rows_dot(const struct cpu_dot *dot, const struct type_info *info)
+{
+	for (uint32_t r = 0; r < dot->n_rows; r++) {
+		info->unpack(dot->rows + r * dot->row_bytes, dot->scratch,
+			     dot->n / info->block_elements);
+		for (uint32_t c = 0; c < dot->n_columns; c++)
+			dot->y[c][r] = dot_floats(dot->scratch, dot->x[c], dot->n);
+	}
+}
+
+#define DOT_FUNCTION(type)                                \
+	static void dot_##type(const struct cpu_dot *dot) \
+	{                                                 \
+		rows_dot(dot, type_find(type));           \
+	}
+
+DOT_FUNCTION(TYPE_F32)
+DOT_FUNCTION(TYPE_F16)
+DOT_FUNCTION(TYPE_BF16)
+DOT_FUNCTION(TYPE_Q8_0)
+DOT_FUNCTION(TYPE_Q4_0)
+DOT_FUNCTION(TYPE_Q4_K)
+DOT_FUNCTION(TYPE_Q5_K)
+DOT_FUNCTION(TYPE_Q6_K)
+
+static void
+mix(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = 0;
+	for (uint32_t p = 0; p < n_positions; p++, v += n)
+		for (uint32_t i = 0; i < n; i++)
+			y[i] += weights[p] * v[i];
+}
+
+const struct cpu_kernels cpu_kernels_c = {
+	.name = "c",
+	.types = { { TYPE_F32, dot_TYPE_F32 },
+		   { TYPE_F16, dot_TYPE_F16 },
+		   { TYPE_BF16, dot_TYPE_BF16 },
+		   { TYPE_Q8_0, dot_TYPE_Q8_0 },
+		   { TYPE_Q4_0, dot_TYPE_Q4_0 },
+		   { TYPE_Q4_K, dot_TYPE_Q4_K },
+		   { TYPE_Q5_K, dot_TYPE_Q5_K },
+		   { TYPE_Q6_K, dot_TYPE_Q6_K } },
+	.mix = mix,
+};

@@ -1,0 +1,52 @@
+#include "worker/cpu_kernels.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Asked here and not in the sets' own files, which are compiled for what is being asked. */
+static bool
+usable(const struct cpu_kernels *kernels)
+{
+	if (kernels == &cpu_kernels_c)
+		return true;
+	if (!__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+		return false;
+	if (kernels == &cpu_kernels_avx2)
+		return __builtin_cpu_supports("avx2");
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+static const struct cpu_kernels *const sets[] = {
+	&cpu_kernels_avx512, &cpu_kernels_avx2, &cpu_kernels_c, /* the fastest first */
+};
+
+#define N_SETS (sizeof(sets) / sizeof(sets[0]))
+
+const struct cpu_kernels *
+cpu_kernels_best(void)
+{
+	size_t i = 0;
+
+	while (!usable(sets[i])) /* plain C always is */
+		i++;
+	return sets[i];
+}
+
+const struct cpu_kernels *
+cpu_kernels_find(const char *name)
+{
+	for (size_t i = 0; i < N_SETS; i++)
+		if (strcmp(sets[i]->name, name) == 0)
+			return usable(sets[i]) ? sets[i] : NULL;
+	return NULL;
+}
+
+cpu_dot_fn *
+cpu_kernels_dot(const struct cpu_kernels *kernels, uint32_t type)
+{
+	for (size_t i = 0; i < sizeof(kernels->types) / sizeof(kernels->types[0]); i++)
+		if (kernels->types[i].type == type)
+			return kernels->types[i].dot;
+	return NULL;
+}
