@@ -1,0 +1,215 @@
+/* How many slots, which experts in them, and what is taken over from the worker before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "worker/slot_plan.h"
+
+#define MIB (1ull << 20)
+#define LAYERS 3u
+#define EXPERTS 4u
+
+static const bool all[LAYERS] = { true, true, true };
+
+static void
+the_cap_less_what_is_lent_and_the_cache_is_for_slots(void **state)
+{
+	struct slot_room room = { .cap = 100 * MIB, .lent = 30 * MIB, .kv = 20 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 5);
+	assert_int_equal(slot_plan_fit(&room, 60 * MIB, 12), 0);
+	room.lent = 200 * MIB;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 0);
+}
+
+static void
+never_more_slots_than_experts(void **state)
+{
+	struct slot_room room = { .cap = 1000 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, MIB, 12), 12);
+}
+
+static void
+free_memory_less_a_reserve_and_the_steps_own_is_for_slots(void **state)
+{
+	struct slot_room room = { .free = SLOTS_RESERVE_BYTES + 100 * MIB,
+				  .lent = 1000 * MIB,
+				  .kv = 20 * MIB,
+				  .own = 30 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 5);
+	room.free = SLOTS_RESERVE_BYTES;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 0);
+}
+
+static void
+a_cap_over_what_is_free_gives_what_is_free(void **state)
+{
+	struct slot_room room = { .cap = 1000 * MIB, .free = SLOTS_RESERVE_BYTES + 30 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 3);
+}
+
+static void
+warm_slots_stay_as_they_are_while_they_fit(void **state)
+{
+	/* With its 40 MiB of slots and 20 of cache lent, the same cap must not be counted twice. */
+	struct slot_room room = { .cap = 100 * MIB,
+				  .lent = 90 * MIB,
+				  .kv_now = 20 * MIB,
+				  .slots_now = 40 * MIB,
+				  .kv = 20 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 4);
+	room.kv = 10 * MIB; /* there would be room for five now: what is warm counts more */
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 4);
+	room.kv = 40 * MIB;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 3);
+	room.kv = 20 * MIB;
+	assert_int_equal(slot_plan_fit(&room, 11 * MIB, 12), 4); /* slots of another model */
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 3), 3);
+}
+
+static void
+each_layer_gets_an_equal_share(void **state)
+{
+	struct slot_plan plan;
+	struct slot_move moves[8];
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 7, LAYERS, EXPERTS), 0);
+	assert_int_equal(slot_plan_next(&plan, all, moves, 8), 7);
+	for (uint32_t i = 0; i < 7; i++) {
+		assert_int_equal(moves[i].layer, i % LAYERS);
+		assert_int_equal(moves[i].expert, i / LAYERS);
+		assert_int_equal(moves[i].slot, i);
+	}
+	slot_plan_close(&plan);
+}
+
+static void
+only_experts_of_usable_layers_are_moved(void **state)
+{
+	const bool some[LAYERS] = { true, false, true };
+	struct slot_plan plan;
+	struct slot_move moves[8];
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 6, LAYERS, EXPERTS), 0);
+	assert_int_equal(slot_plan_next(&plan, some, moves, 8), 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_not_equal(moves[i].layer, 1);
+		assert_true(slot_plan_hold(&plan, &moves[i]));
+	}
+	assert_int_equal(slot_plan_next(&plan, some, moves, 8), 0);
+	assert_int_equal(slot_plan_next(&plan, all, moves, 8), 2);
+	slot_plan_close(&plan);
+}
+
+static void
+goes_on_in_pieces_until_all_are_filled(void **state)
+{
+	struct slot_plan plan;
+	struct slot_move moves[5];
+	uint32_t n, rounds = 0;
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, LAYERS * EXPERTS, LAYERS, EXPERTS), 0);
+	while ((n = slot_plan_next(&plan, all, moves, 5)) != 0) {
+		for (uint32_t i = 0; i < n; i++)
+			assert_true(slot_plan_hold(&plan, &moves[i]));
+		rounds++;
+	}
+	assert_int_equal(rounds, 3);
+	assert_int_equal(plan.filled, LAYERS * EXPERTS);
+	for (uint32_t i = 0; i < LAYERS; i++)
+		assert_int_equal(plan.in_layer[i], EXPERTS);
+	slot_plan_close(&plan);
+}
+
+static void
+takes_over_what_the_slots_hold(void **state)
+{
+	struct slot_plan plan;
+	struct slot_move moves[8];
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 4, LAYERS, EXPERTS), 0);
+	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 0, 0, 2 }));
+	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 2, 3, 0 })); /* not in the plan */
+	assert_int_equal(slot_plan_next(&plan, all, moves, 8), 2);
+	assert_int_equal(moves[0].layer, 1);
+	assert_int_equal(moves[0].expert, 0);
+	assert_int_equal(moves[0].slot, 1);
+	assert_int_equal(moves[1].layer, 2);
+	assert_int_equal(moves[1].expert, 0);
+	assert_int_equal(moves[1].slot, 3);
+	slot_plan_close(&plan);
+}
+
+static void
+what_makes_no_sense_is_not_taken_over(void **state)
+{
+	const struct slot_move wrong[] = {
+		{ 0, 0, 4 },
+		{ LAYERS, 0, 0 },
+		{ 0, EXPERTS, 0 },
+		{ UINT32_MAX, 0, 0 },
+		{ 0, UINT32_MAX, 0 },
+		{ 0, 0, UINT32_MAX },
+		{ 1, 1, 2 } /* slot taken */,
+		{ 0, 1, 3 } /* expert taken */,
+	};
+	struct slot_plan plan;
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 4, LAYERS, EXPERTS), 0);
+	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 0, 1, 2 }));
+	for (uint32_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_false(slot_plan_hold(&plan, &wrong[i]));
+	assert_int_equal(plan.filled, 1);
+	assert_int_equal(plan.in_layer[0], 1);
+	slot_plan_close(&plan);
+}
+
+static void
+no_slots_is_a_plan_too(void **state)
+{
+	struct slot_plan plan;
+	struct slot_move move;
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 0, LAYERS, EXPERTS), 0);
+	assert_int_equal(slot_plan_next(&plan, all, &move, 1), 0);
+	assert_false(slot_plan_hold(&plan, &(struct slot_move){ 0, 0, 0 }));
+	slot_plan_close(&plan);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_cap_less_what_is_lent_and_the_cache_is_for_slots),
+		cmocka_unit_test(never_more_slots_than_experts),
+		cmocka_unit_test(free_memory_less_a_reserve_and_the_steps_own_is_for_slots),
+		cmocka_unit_test(a_cap_over_what_is_free_gives_what_is_free),
+		cmocka_unit_test(warm_slots_stay_as_they_are_while_they_fit),
+		cmocka_unit_test(each_layer_gets_an_equal_share),
+		cmocka_unit_test(only_experts_of_usable_layers_are_moved),
+		cmocka_unit_test(goes_on_in_pieces_until_all_are_filled),
+		cmocka_unit_test(takes_over_what_the_slots_hold),
+		cmocka_unit_test(what_makes_no_sense_is_not_taken_over),
+		cmocka_unit_test(no_slots_is_a_plan_too),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+#include "worker/slot_plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t
+less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+uint32_t
+slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32_t n_experts)
+{
+	uint64_t ours = room->kv_now + room->slots_now;
+	uint64_t left = UINT64_MAX, usable;
+
+	if (room->cap != 0)
+		left = less(room->cap, less(room->lent, ours));
+	if (room->free != 0) {
+		usable = less(room->free + ours, SLOTS_RESERVE_BYTES + room->own);
+		left = usable < left ? usable : left;
+	}
+	left = less(left, room->kv);
+	if (room->slots_now != 0 && room->slots_now <= left && room->slots_now % slot_bytes == 0 &&
+	    room->slots_now / slot_bytes <= n_experts)
+		return (uint32_t)(room->slots_now / slot_bytes);
+	return left / slot_bytes < n_experts ? (uint32_t)(left / slot_bytes) : n_experts;
+}
+
+int
+slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t experts)
+{
+	uint64_t all = (uint64_t)layers * experts;
+	struct slot_plan plan = { .n = n, .layers = layers, .experts = experts };
+
+	plan.expert_of = malloc((n + 1ull) * sizeof(*plan.expert_of));
+	plan.slot_of = malloc(all * sizeof(*plan.slot_of));
+	plan.in_layer = calloc(layers, sizeof(*plan.in_layer));
+	if (plan.expert_of == NULL || plan.slot_of == NULL || plan.in_layer == NULL) {
+		slot_plan_close(&plan);
+		return -ENOMEM;
+	}
+	memset(plan.expert_of, 0xff, (n + 1ull) * sizeof(*plan.expert_of));
+	memset(plan.slot_of, 0xff, all * sizeof(*plan.slot_of));
+	*ret = plan;
+	return 0;
+}
+
+void
+slot_plan_close(struct slot_plan *plan)
+{
+	free(plan->expert_of);
+	free(plan->slot_of);
+	free(plan->in_layer);
+	*plan = (struct slot_plan){ 0 };
+}
+
+bool
+slot_plan_hold(struct slot_plan *plan, const struct slot_move *move)
+{
+	uint32_t which;
+
+	if (move->slot >= plan->n || move->layer >= plan->layers || move->expert >= plan->experts)
+		return false;
+	which = move->layer * plan->experts + move->expert;
+	if (plan->expert_of[move->slot] != SLOT_NONE || plan->slot_of[which] != SLOT_NONE)
+		return false;
+	plan->expert_of[move->slot] = which;
+	plan->slot_of[which] = move->slot;
+	plan->in_layer[move->layer]++;
+	plan->filled++;
+	return true;
+}
+
+uint32_t
+slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_move *ret,
+	       uint32_t max)
+{
+	uint32_t slot = 0, n = 0;
+
+	for (uint32_t i = 0; i < plan->n && n < max; i++) {
+		uint32_t layer = i % plan->layers, expert = i / plan->layers;
+
+		if (!allowed[layer] || plan->slot_of[layer * plan->experts + expert] != SLOT_NONE)
+			continue;
+		while (slot < plan->n && plan->expert_of[slot] != SLOT_NONE)
+			slot++;
+		if (slot == plan->n)
+			break;
+		ret[n++] = (struct slot_move){ layer, expert, slot++ };
+	}
+	return n;
+}

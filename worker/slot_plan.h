@@ -1,0 +1,52 @@
+/* Which experts lie in slots of device memory: how many slots there are, what each holds, what goes
+ * into the free ones.  A plan in plain C: it moves nothing.  Experts are wanted in the order of
+ * their index, each over all layers, so that every layer gets an equal share. */
+#ifndef HEARTH_WORKER_SLOT_PLAN_H
+#define HEARTH_WORKER_SLOT_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Device memory left alone: for the driver, contexts, and whoever else uses the device. */
+#define SLOTS_RESERVE_BYTES (512ull << 20)
+
+/* What decides the number of slots; bytes. */
+struct slot_room {
+	uint64_t cap;       /* of all that the pinner lends; 0: none */
+	uint64_t free;      /* on the device now; 0: its memory is not the limit */
+	uint64_t lent;      /* by the pinner now */
+	uint64_t kv_now;    /* of these, the KV cache */
+	uint64_t slots_now; /* and the slots: kept as they are as long as they fit */
+	uint64_t kv;        /* the KV cache wanted */
+	uint64_t own;       /* what the step allocates itself */
+};
+
+uint32_t slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32_t n_experts);
+
+#define SLOT_NONE UINT32_MAX
+
+struct slot_plan {
+	uint32_t n;
+	uint32_t layers, experts;
+	uint32_t filled;
+	uint32_t *expert_of; /* (n): layer * experts + expert, or SLOT_NONE */
+	uint32_t *slot_of;   /* (layers, experts): a slot, or SLOT_NONE */
+	uint32_t *in_layer;  /* (layers): how many of its experts have slots */
+};
+
+struct slot_move {
+	uint32_t layer, expert, slot;
+};
+
+int slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t experts);
+void slot_plan_close(struct slot_plan *plan);
+
+/* The slot holds this expert.  False, and nothing changed: out of range, or one of the two is
+ * taken. */
+bool slot_plan_hold(struct slot_plan *plan, const struct slot_move *move);
+
+/* Up to `max` moves of wanted experts, of layers with allowed[layer], into free slots. */
+uint32_t slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_move *ret,
+			uint32_t max);
+
+#endif
