@@ -1,0 +1,376 @@
+/* compute.h on a GPU.  A forward is one copy in, a sequence of launches, one copy out and one wait;
+ * for a single token the whole of it is a graph captured at open.  Until every layer has been seen
+ * present once, forwards are launched layer by layer, each behind its wait_layer. */
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern "C" {
+#include "common/checked.h"
+#include "common/types.h"
+}
+#include "worker/cuda_launch.cuh"
+#include "worker/cuda_step.h"
+
+#define HEAD_DIM_MAX 1024u /* what split_kernel's shared memory has room for */
+#define OVERHEAD_BYTES \
+	(32ull << 20) /* kernels, stacks, the graph: what the driver takes for them */
+
+struct compute {
+	struct compute_config config;
+	struct cuda_scratch scratch;
+	void *memory;             /* scratch's */
+	struct cuda_input *input; /* pinned */
+	float *logits;            /* pinned, (vocabulary) */
+	cudaStream_t stream;
+	cudaGraphExec_t token; /* one token with logits */
+	bool all_present;      /* every layer's wait has returned 0 once */
+	char kernels[32];
+};
+
+static int
+enter(const struct compute *compute, struct error *err)
+{
+	int ordinal = (int)device_describe(compute->config.device)->ordinal;
+
+	return cuda_check(cudaSetDevice(ordinal), "cudaSetDevice", err);
+}
+
+static uint64_t
+kv_bytes(const struct model *model, uint32_t context)
+{
+	return cuda_kv_bytes(model, context);
+}
+
+static uint64_t
+own_bytes(const struct model *model, uint32_t context)
+{
+	struct cuda_scratch scratch;
+
+	return cuda_scratch_plan(model, context, NULL, &scratch) + OVERHEAD_BYTES;
+}
+
+static int
+check_tensor(uint64_t offset, uint32_t type, uint32_t tensor, struct error *err)
+{
+	uint64_t align = type == TYPE_F32 ? 4 : 2;
+
+	if (!cuda_type_known(type))
+		return error_set(err, -ENOTSUP, "cuda: tensor %u has type %u, supported are %s",
+				 tensor, type, type_supported_names());
+	if (offset % align != 0)
+		return error_set(
+		    err, -ENOTSUP,
+		    "cuda: tensor %u lies at %llu in the arena, want a multiple of %llu", tensor,
+		    (unsigned long long)offset, (unsigned long long)align);
+	return 0;
+}
+
+static int
+check_layer(const struct model_layer *layer, struct error *err)
+{
+	const struct matrix *const matrices[] = {
+		&layer->attn_norm, &layer->q,   &layer->k,        &layer->v,     &layer->q_norm,
+		&layer->k_norm,    &layer->out, &layer->ffn_norm, &layer->router
+	};
+	int r = 0;
+
+	for (const struct matrix *matrix : matrices)
+		if (!r)
+			r = check_tensor(matrix->offset, matrix->type, matrix->tensor, err);
+	for (const struct experts &experts : layer->role)
+		if (!r)
+			r = check_tensor(experts.offset, experts.type, experts.tensor, err);
+	return r;
+}
+
+static int
+check_model(const struct compute_config *config, struct error *err)
+{
+	const struct model *model = config->model;
+	const struct matrix *const ends[] = { &model->embedding, &model->output_norm,
+					      &model->output };
+	int r = 0;
+
+	if (!device_describe(config->device)->cuda)
+		return error_set(err, -EINVAL, "cuda: kernels for a GPU on device %s",
+				 device_describe(config->device)->name);
+	if (model->head_dim % 2 != 0 || model->head_dim > HEAD_DIM_MAX)
+		return error_set(err, -ENOTSUP, "cuda: heads of %u, want an even number up to %u",
+				 model->head_dim, HEAD_DIM_MAX);
+	for (const struct matrix *matrix : ends)
+		if (!r)
+			r = check_tensor(matrix->offset, matrix->type, matrix->tensor, err);
+	for (uint32_t i = 0; i < model->n_layers && !r; i++)
+		r = check_layer(&model->layers[i], err);
+	return r;
+}
+
+/* In double, then rounded once. */
+static int
+upload_frequencies(struct compute *compute, struct error *err)
+{
+	const struct model *model = compute->config.model;
+	float frequency[HEAD_DIM_MAX / 2];
+
+	for (uint32_t i = 0; i < model->head_dim / 2; i++)
+		frequency[i] =
+		    (float)pow((double)model->rope_base, -2.0 * i / (double)model->head_dim);
+	return cuda_check(cudaMemcpy(compute->scratch.frequency, frequency,
+				     model->head_dim / 2 * sizeof(float), cudaMemcpyHostToDevice),
+			  "copying the rotary frequencies", err);
+}
+
+static int
+open_memory(struct compute *compute, struct error *err)
+{
+	const struct compute_config *config = &compute->config;
+	uint64_t bytes = cuda_scratch_plan(config->model, config->context, NULL, &compute->scratch);
+	cudaError_t failure = cudaMalloc(&compute->memory, bytes);
+	int r;
+
+	if (failure == cudaErrorMemoryAllocation) {
+		cudaGetLastError();
+		return error_set(err, -ENOMEM, "%s: no room for %llu MiB between the kernels",
+				 device_describe(config->device)->name,
+				 (unsigned long long)(bytes >> 20));
+	}
+	r = cuda_check(failure, "cudaMalloc", err);
+	if (!r)
+		r = cuda_check(cudaMemset(compute->memory, 0, bytes), "cudaMemset", err);
+	if (!r)
+		r = cuda_check(cudaMallocHost(&compute->input, sizeof *compute->input),
+			       "cudaMallocHost", err);
+	if (!r)
+		r = cuda_check(
+		    cudaMallocHost(&compute->logits, config->model->vocabulary * sizeof(float)),
+		    "cudaMallocHost", err);
+	if (!r)
+		cuda_scratch_plan(config->model, config->context, (uint8_t *)compute->memory,
+				  &compute->scratch);
+	return r;
+}
+
+/* Copy in, launches, copy out. */
+static int
+launch(struct compute *compute, uint32_t tokens, bool logits, bool wait, struct error *err)
+{
+	struct cuda_step step = { &compute->config, &compute->scratch,
+				  compute->stream,  tokens,
+				  logits,           wait };
+	int r = cuda_check(cudaMemcpyAsync(compute->scratch.input, compute->input,
+					   sizeof *compute->input, cudaMemcpyHostToDevice,
+					   compute->stream),
+			   "copying the tokens", err);
+
+	if (!r)
+		r = cuda_step_launch(&step, err);
+	if (!r && logits)
+		r = cuda_check(cudaMemcpyAsync(compute->logits, compute->scratch.logits.at,
+					       compute->config.model->vocabulary * sizeof(float),
+					       cudaMemcpyDeviceToHost, compute->stream),
+			       "copying the logits", err);
+	return r;
+}
+
+/* Relaxed: other threads may register memory meanwhile. */
+static int
+capture_token(struct compute *compute, struct error *err)
+{
+	cudaGraph_t graph = NULL;
+	struct error ignored;
+	int r = cuda_check(cudaStreamBeginCapture(compute->stream, cudaStreamCaptureModeRelaxed),
+			   "cudaStreamBeginCapture", err);
+	int ended;
+
+	if (r)
+		return r;
+	r = launch(compute, 1, true, false, err);
+	ended = cuda_check(cudaStreamEndCapture(compute->stream, &graph), "cudaStreamEndCapture",
+			   r ? &ignored : err);
+	if (!r)
+		r = ended;
+	if (!r)
+		r = cuda_check(cudaGraphInstantiate(&compute->token, graph, 0),
+			       "cudaGraphInstantiate", err);
+	if (!r)
+		r = cuda_check(cudaGraphUpload(compute->token, compute->stream), "cudaGraphUpload",
+			       err);
+	if (graph)
+		cudaGraphDestroy(graph);
+	return r;
+}
+
+static int
+compute_places_changed(struct compute *compute, struct error *err)
+{
+	const struct model *model = compute->config.model;
+	size_t bytes = (size_t)model->n_layers * model->n_experts * sizeof(struct expert_place);
+	int r = enter(compute, err);
+
+	if (!r)
+		r = cuda_check(cudaMemcpyAsync(compute->scratch.places, compute->config.places,
+					       bytes, cudaMemcpyHostToDevice, compute->stream),
+			       "copying the expert table", err);
+	return r ? r : cuda_finish(compute->stream, err);
+}
+
+static void
+compute_close(struct compute *compute)
+{
+	struct error ignored;
+
+	if (!compute)
+		return;
+	if (enter(compute, &ignored) == 0) {
+		if (compute->stream)
+			cudaStreamSynchronize(compute->stream);
+		if (compute->token)
+			cudaGraphExecDestroy(compute->token);
+		if (compute->stream)
+			cudaStreamDestroy(compute->stream);
+		cudaFreeHost(compute->logits);
+		cudaFreeHost(compute->input);
+		cudaFree(compute->memory);
+		cudaGetLastError();
+	}
+	free(compute);
+}
+
+static int
+open_device(struct compute *compute, struct error *err)
+{
+	int ordinal = (int)device_describe(compute->config.device)->ordinal, major = 0, minor = 0;
+	int r = enter(compute, err);
+
+	if (!r)
+		r = cuda_check(
+		    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
+		    "cudaDeviceGetAttribute", err);
+	if (!r)
+		r = cuda_check(
+		    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
+		    "cudaDeviceGetAttribute", err);
+	if (!r)
+		r = cuda_check(cudaStreamCreateWithFlags(&compute->stream, cudaStreamNonBlocking),
+			       "cudaStreamCreate", err);
+	snprintf(compute->kernels, sizeof compute->kernels, "cuda sm_%d%d", major, minor);
+	return r;
+}
+
+static int
+compute_open(struct compute **ret, const struct compute_config *config, struct error *err)
+{
+	struct compute *compute;
+	int r = check_model(config, err);
+
+	if (r)
+		return r;
+	compute = (struct compute *)calloc(1, sizeof *compute);
+	if (!compute)
+		return error_sys(err, -ENOMEM, "cuda");
+	compute->config = *config;
+	compute->all_present = config->wait_layer == NULL;
+	r = open_device(compute, err);
+	if (!r)
+		r = open_memory(compute, err);
+	if (!r)
+		r = upload_frequencies(compute, err);
+	if (!r)
+		r = compute_places_changed(compute, err);
+	if (!r)
+		r = capture_token(compute, err);
+	if (r) {
+		compute_close(compute);
+		return r;
+	}
+	*ret = compute;
+	return 0;
+}
+
+static const char *
+compute_kernels(const struct compute *compute)
+{
+	return compute->kernels;
+}
+
+static int
+check_tokens(const struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
+	     struct error *err)
+{
+	const struct compute_config *config = &compute->config;
+
+	if (n == 0 || n > COMPUTE_BATCH || pos > config->context || n > config->context - pos)
+		return error_set(err, -EINVAL,
+				 "%u tokens at position %u: want 1 to %u within a context of %u", n,
+				 pos, COMPUTE_BATCH, config->context);
+	for (uint32_t i = 0; i < n; i++)
+		if (ids[i] >= config->model->vocabulary)
+			return error_set(err, -EINVAL, "token %u: the vocabulary has %u", ids[i],
+					 config->model->vocabulary);
+	return 0;
+}
+
+/* Nothing blocks any more by now: the whole forward goes out at once. */
+static int
+check_layers(const struct compute_config *config, struct error *err)
+{
+	for (uint32_t i = 0; i < config->model->n_layers && config->wait_layer; i++) {
+		int r = config->wait_layer(config->wait_arg, i);
+
+		if (r)
+			return error_set(err, r, "waiting for the experts of layer %u ended", i);
+	}
+	return 0;
+}
+
+static int
+forward_launch(struct compute *compute, uint32_t n, bool logits, struct error *err)
+{
+	int r;
+
+	if (!compute->all_present)
+		return launch(compute, n, logits, true, err);
+	r = check_layers(&compute->config, err);
+	if (r)
+		return r;
+	if (n == 1 && logits)
+		return cuda_check(cudaGraphLaunch(compute->token, compute->stream),
+				  "cudaGraphLaunch", err);
+	return launch(compute, n, logits, false, err);
+}
+
+/* What was launched before a failure is waited for too: the pinned input is used again. */
+static int
+compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
+		float *logits, struct error *err)
+{
+	struct error ignored;
+	int r = check_tokens(compute, ids, n, pos, err), finished;
+
+	if (!r)
+		r = enter(compute, err);
+	if (r)
+		return r;
+	compute->input->pos = pos;
+	for (uint32_t i = 0; i < n; i++)
+		compute->input->ids[i] = ids[i];
+	r = forward_launch(compute, n, logits != NULL, err);
+	finished = cuda_finish(compute->stream, r ? &ignored : err);
+	if (!r)
+		r = finished;
+	if (r)
+		return r;
+	compute->all_present = true;
+	for (uint32_t i = 0; logits && i < compute->config.model->vocabulary; i++)
+		logits[i] = compute->logits[i];
+	return 0;
+}
+
+extern "C" const struct compute_ops compute_cuda = {
+	kv_bytes,        own_bytes,       compute_open,
+	compute_close,   compute_kernels, compute_places_changed,
+	compute_forward,
+};

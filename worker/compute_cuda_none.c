@@ -1,0 +1,84 @@
+/* Stands in for the .cu files of this folder in a build without CUDA. */
+#include <errno.h>
+
+#include "worker/compute.h"
+#include "worker/cuda_kernels.h"
+
+static int
+none(struct error *err)
+{
+	return error_set(err, -ENODEV, "cuda: this build has no CUDA; build with CUDA Toolkit 13");
+}
+
+static uint64_t
+none_bytes(const struct model *model, uint32_t context)
+{
+	(void)model;
+	(void)context;
+	return 0;
+}
+
+static int
+none_open(struct compute **ret, const struct compute_config *config, struct error *err)
+{
+	(void)ret;
+	(void)config;
+	return none(err);
+}
+
+const struct compute_ops compute_cuda = {
+	.kv_bytes = none_bytes,
+	.own_bytes = none_bytes,
+	.open = none_open,
+};
+
+/* The launchers that are tested one by one. */
+int
+cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+	      struct cuda_rows to, bool add, uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)matrices;
+	(void)from;
+	(void)to;
+	(void)add;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
+	    uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)a;
+	(void)in;
+	(void)tokens;
+	return none(err);
+}
+
+uint64_t
+cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once)
+{
+	(void)heads;
+	(void)head_dim;
+	(void)context;
+	(void)at_once;
+	return 0;
+}
+
+int
+cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)moe;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_finish(void *stream, struct error *err)
+{
+	(void)stream;
+	return none(err);
+}

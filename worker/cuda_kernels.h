@@ -1,0 +1,120 @@
+/* The kernels of compute_cuda, each behind a launcher that plain C can call.  All pointers are
+ * addresses that the device can read; a stream is a cudaStream_t; launchers wait for nothing and
+ * return 0, or -EIO with the kernel's name and the reason.
+ *
+ * No output depends on how many tokens a launch computes: a token is one more row of the grid and
+ * each sum has one order.  Grids depend on shapes only, never on data, so that a whole token can be
+ * one captured graph. Activations are f32, (tokens, stride) with stride a multiple of 4. */
+#ifndef HEARTH_WORKER_CUDA_KERNELS_H
+#define HEARTH_WORKER_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "common/error.h"
+#include "common/model.h"
+#include "worker/compute.h"
+
+#define CUDA_ROW_ALIGN 32u /* floats: a row of activations starts on a cache line */
+
+/* What a forward is about; lies on the device, so that a captured graph can be used again. */
+struct cuda_input {
+	uint32_t pos; /* of the first token */
+	uint32_t ids[COMPUTE_BATCH];
+};
+
+struct cuda_matrix {
+	const void *at; /* a multiple of 2 */
+	uint64_t row_bytes;
+	uint32_t type;
+	uint32_t rows;
+};
+
+/* Up to three matrices over the same input: their outputs lie side by side. */
+struct cuda_matrices {
+	struct cuda_matrix of[3];
+	uint32_t n;
+	uint32_t columns;
+};
+
+struct cuda_rows {
+	float *at;
+	uint32_t stride;
+};
+
+bool cuda_type_known(uint32_t type);
+
+/* to[t] = row in->ids[t] of the embedding. */
+int cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
+	       const struct cuda_input *in, struct cuda_rows to, uint32_t tokens,
+	       struct error *err);
+
+/* RMS norm. */
+int cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilon,
+	      uint32_t columns, struct cuda_rows to, uint32_t tokens, struct error *err);
+
+/* to[t] = matrices * from[t]; `add`: added to what is there. */
+int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
+
+/* Keys and values of a layer: f16, (kv_heads, context, CUDA_KV_ROW(head_dim)) each; what is behind
+ * head_dim in a row is 0. */
+struct cuda_attention {
+	uint32_t heads, kv_heads, head_dim, context;
+	float epsilon;
+	const float *q_norm, *k_norm; /* (head_dim) */
+	const float *frequency;       /* (head_dim / 2), radians a position */
+	struct cuda_rows qkv;         /* (tokens, heads + 2 * kv_heads, head_dim) */
+	uint16_t *keys, *values;
+	struct cuda_rows q;   /* (tokens, heads, head_dim), ready for the dot product */
+	struct cuda_rows out; /* as q */
+	float *partial;       /* cuda_partial_floats of them */
+	uint32_t at_once;     /* tokens that partial has room for, at least 1 */
+};
+
+#define CUDA_KV_ROW(head_dim) (((head_dim) + 7) / 8 * 8)
+
+/* The context is cut into pieces of this many positions, computed apart and joined in order. */
+#define CUDA_SPLIT 256u
+
+uint64_t cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once);
+
+/* Norm over each head of q and k, rotary, q to a->q, k and v to the cache. */
+int cuda_heads(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
+	       uint32_t tokens, struct error *err);
+
+/* a->q against the cache to a->out. */
+int cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
+		uint32_t tokens, struct error *err);
+
+struct cuda_moe {
+	const struct expert_place *places; /* (experts), of this layer */
+	uint32_t type[N_ROLES];
+	uint64_t row_bytes[N_ROLES];
+	uint32_t hidden, width, experts, top_k;
+	struct cuda_rows x;      /* (tokens, hidden), normed */
+	struct cuda_rows logits; /* (tokens, experts) */
+	uint32_t *chosen;        /* (tokens, top_k), the likeliest first */
+	float *weights;          /* as chosen; they add up to 1 */
+	struct cuda_rows act;    /* (tokens, top_k): each a row of `width` */
+	struct cuda_rows h;      /* (tokens, hidden): the experts' sum is added */
+};
+
+/* Softmax over logits, the top_k (the lower index first among equals), weights renormalised. */
+int cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+/* act = silu(gate x) * (up x) of each chosen expert. */
+int cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+/* h += sum of weight * (down act), in the order of chosen. */
+int cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+
+/* Waits for all that was launched.  -EIO: some of it failed. */
+int cuda_finish(void *stream, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

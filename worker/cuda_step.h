@@ -1,0 +1,41 @@
+/* A forward as a sequence of launches, and the device memory between them.  Waits for nothing on
+ * the device: the sequence for one token can be captured as a graph. */
+#ifndef HEARTH_WORKER_CUDA_STEP_H
+#define HEARTH_WORKER_CUDA_STEP_H
+
+#include "worker/cuda_kernels.h"
+
+/* What lies between kernels; pointers into one allocation. */
+struct cuda_scratch {
+	struct cuda_input *input;
+	struct expert_place *places; /* (layers, experts) */
+	float *frequency;            /* (head_dim / 2) */
+	struct cuda_rows h, x, qkv, q, attended, router,
+	    act;                 /* (COMPUTE_BATCH) rows; act: * top_k */
+	struct cuda_rows logits; /* (1) */
+	uint32_t *chosen;        /* (COMPUTE_BATCH, top_k) */
+	float *weights;
+	float *partial;
+	uint32_t at_once; /* tokens that partial has room for */
+};
+
+/* Lays the scratch out from `base` on (a multiple of 256; NULL to learn the size).  Returns its
+ * bytes. */
+uint64_t cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
+			   struct cuda_scratch *ret);
+
+uint64_t cuda_kv_bytes(const struct model *model, uint32_t context);
+
+struct cuda_step {
+	const struct compute_config *config;
+	const struct cuda_scratch *scratch;
+	void *stream;
+	uint32_t tokens;
+	bool logits; /* of the last token, to scratch->logits */
+	bool wait;   /* call config->wait_layer before a layer's experts */
+};
+
+/* From scratch->input on. */
+int cuda_step_launch(const struct cuda_step *step, struct error *err);
+
+#endif
