@@ -1,0 +1,21 @@
+/* All files of a model, from any one of them: siblings found and matched, their tensors in one
+ * table.  Owns the shards.  Headers only: no tensor's byte is read here. */
+#ifndef HEARTH_LOADER_MODEL_FILES_H
+#define HEARTH_LOADER_MODEL_FILES_H
+
+#include "common/arena.h"
+#include "loader/shard.h"
+
+struct model_files {
+	uint32_t n_shards;
+	struct shard *shards; /* by split.no; the first holds the metadata */
+	uint64_t n_tensors;
+	struct arena_tensor *tensors; /* by shard and its order; slice and offset are still 0 */
+	uint64_t bytes;               /* of all tensors */
+	uint64_t fingerprint;         /* XXH3 of each header, size and time of change */
+};
+
+int model_files_open(struct model_files *ret, const char *path, struct error *err);
+void model_files_close(struct model_files *files);
+
+#endif
