@@ -1,4 +1,5 @@
-/* Vectors of 8 floats: a unit is 32 elements.  All values equal those of common/types.c. */
+/* Vectors of 8 floats: a unit is 32 elements.  Values equal those of common/types.c, but
+ * scale * quant - minimum is rounded once and not twice. */
 #include "worker/cpu_kernels.h"
 
 #include <immintrin.h>
@@ -96,13 +97,6 @@ nibbles(__m256i bytes)
 	return _mm256_and_si256(bytes, _mm256_set1_epi32(15));
 }
 
-/* scale * quant - minimum */
-INLINE VEC
-value(__m256i quants, VEC scale, VEC minimum)
-{
-	return _mm256_sub_ps(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(quants)), minimum);
-}
-
 /* scale * (quant - offset) */
 INLINE VEC
 value_signed(__m256i quants, VEC scale, int offset)
@@ -150,6 +144,18 @@ k_scales_load(const uint8_t *block, struct k_scales *ret)
 					      _mm256_cvtepi32_ps(load_bytes((uint8_t *)&minimum))));
 }
 
+/* Sub-block j, whose quants are in bits 0 to 4 of each lane. */
+INLINE void
+k_take(struct lanes *lanes, int mode, const struct k_scales *scales, int j, const __m256i *quants)
+{
+	VEC scale = vec_all(scales->scale[j]), minimum = vec_all(scales->minimum[j]);
+
+	take(lanes, mode, _mm256_fmsub_ps(_mm256_cvtepi32_ps(quants[0]), scale, minimum),
+	     _mm256_fmsub_ps(_mm256_cvtepi32_ps(quants[1]), scale, minimum),
+	     _mm256_fmsub_ps(_mm256_cvtepi32_ps(quants[2]), scale, minimum),
+	     _mm256_fmsub_ps(_mm256_cvtepi32_ps(quants[3]), scale, minimum));
+}
+
 INLINE void
 q4_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 {
@@ -157,46 +163,55 @@ q4_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 		struct k_scales scales;
 
 		k_scales_load(row, &scales);
-		for (int j = 0; j < 8; j++) {
-			const uint8_t *at = row + 16 + j / 2 * 32;
-			VEC scale = vec_all(scales.scale[j]), minimum = vec_all(scales.minimum[j]);
-			__m128i shift = _mm_cvtsi32_si128(j % 2 * 4);
-			__m256i q[4];
+		for (int j = 0; j < 8; j += 2) {
+			const uint8_t *at = row + 16 + j * 16;
+			__m256i q[4] = { load_bytes(at), load_bytes(at + 8), load_bytes(at + 16),
+					 load_bytes(at + 24) };
+			__m256i low[4] = { nibbles(q[0]), nibbles(q[1]), nibbles(q[2]),
+					   nibbles(q[3]) };
+			__m256i high[4] = { _mm256_srli_epi32(q[0], 4), _mm256_srli_epi32(q[1], 4),
+					    _mm256_srli_epi32(q[2], 4),
+					    _mm256_srli_epi32(q[3], 4) };
 
-			_mm_prefetch(row + PREFETCH_BYTES + 18 * j, _MM_HINT_T0);
-			for (int i = 0; i < 4; i++)
-				q[i] = nibbles(_mm256_srl_epi32(load_bytes(at + 8 * i), shift));
-			take(lanes, mode, value(q[0], scale, minimum), value(q[1], scale, minimum),
-			     value(q[2], scale, minimum), value(q[3], scale, minimum));
+			_mm_prefetch(row + PREFETCH_BYTES + 36 * j / 2, _MM_HINT_T0);
+			k_take(lanes, mode, &scales, j, low);
+			k_take(lanes, mode, &scales, j + 1, high);
 		}
 	}
+}
+
+/* The fifth bit of sub-block j beside a nibble. */
+INLINE __m256i
+with_fifth(__m256i nibble, const uint8_t *high, int j)
+{
+	__m256i bits = _mm256_and_si256(load_bytes(high), _mm256_set1_epi32(1 << j));
+
+	bits = _mm256_cmpgt_epi32(bits, _mm256_setzero_si256());
+	return _mm256_or_si256(nibble, _mm256_and_si256(bits, _mm256_set1_epi32(16)));
 }
 
 INLINE void
 q5_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 {
-	const __m256i fifth = _mm256_set1_epi32(16);
-
 	for (; n_units > 0; n_units -= 8, row += 176) {
+		const uint8_t *fifth = row + 16;
 		struct k_scales scales;
 
 		k_scales_load(row, &scales);
-		for (int j = 0; j < 8; j++) {
-			const uint8_t *at = row + 48 + j / 2 * 32;
-			VEC scale = vec_all(scales.scale[j]), minimum = vec_all(scales.minimum[j]);
-			__m128i shift = _mm_cvtsi32_si128(j % 2 * 4), down = _mm_cvtsi32_si128(j);
-			__m256i q[4];
+		for (int j = 0; j < 8; j += 2) {
+			const uint8_t *at = row + 48 + j * 16;
+			__m256i low[4], high[4];
 
 			_mm_prefetch(row + PREFETCH_BYTES + 22 * j, _MM_HINT_T0);
+#pragma GCC unroll 4
 			for (int i = 0; i < 4; i++) {
-				__m256i high = _mm256_slli_epi32(load_bytes(row + 16 + 8 * i), 4);
+				__m256i q = load_bytes(at + 8 * i);
 
-				high = _mm256_and_si256(_mm256_srl_epi32(high, down), fifth);
-				q[i] = nibbles(_mm256_srl_epi32(load_bytes(at + 8 * i), shift));
-				q[i] = _mm256_or_si256(q[i], high);
+				low[i] = with_fifth(nibbles(q), fifth + 8 * i, j);
+				high[i] = with_fifth(_mm256_srli_epi32(q, 4), fifth + 8 * i, j + 1);
 			}
-			take(lanes, mode, value(q[0], scale, minimum), value(q[1], scale, minimum),
-			     value(q[2], scale, minimum), value(q[3], scale, minimum));
+			k_take(lanes, mode, &scales, j, low);
+			k_take(lanes, mode, &scales, j + 1, high);
 		}
 	}
 }

@@ -79,17 +79,27 @@ load_signed(const void *at)
 	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at)));
 }
 
+/* The scales of two blocks, one behind the other. */
+INLINE void
+load_scales(const uint8_t *first, const uint8_t *second, float *ret)
+{
+	uint32_t both = first[0] | first[1] << 8 | second[0] << 16 | (uint32_t)second[1] << 24;
+
+	_mm_storeu_ps(ret, _mm_cvtph_ps(_mm_cvtsi32_si128((int)both)));
+}
+
 INLINE void
 q8_0_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 {
 	for (; n_units > 0; n_units--, row += 68) { /* two blocks */
-		VEC scale0 = vec_all(load_half(row)), scale1 = vec_all(load_half(row + 34));
+		float scales[4];
 
 		_mm_prefetch(row + PREFETCH_BYTES, _MM_HINT_T0);
-		take(lanes, mode, _mm512_mul_ps(scale0, load_signed(row + 2)),
-		     _mm512_mul_ps(scale0, load_signed(row + 18)),
-		     _mm512_mul_ps(scale1, load_signed(row + 36)),
-		     _mm512_mul_ps(scale1, load_signed(row + 52)));
+		load_scales(row, row + 34, scales);
+		take(lanes, mode, _mm512_mul_ps(load_signed(row + 2), vec_all(scales[0])),
+		     _mm512_mul_ps(load_signed(row + 18), vec_all(scales[0])),
+		     _mm512_mul_ps(load_signed(row + 36), vec_all(scales[1])),
+		     _mm512_mul_ps(load_signed(row + 52), vec_all(scales[1])));
 	}
 }
 
@@ -99,24 +109,26 @@ q4_0_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 	const VEC values = _mm512_sub_ps(IOTA, vec_all(8));
 
 	for (; n_units > 0; n_units--, row += 36) { /* two blocks */
-		VEC table0 = _mm512_mul_ps(vec_all(load_half(row)), values);
-		VEC table1 = _mm512_mul_ps(vec_all(load_half(row + 18)), values);
 		__m512i q0 = load_bytes(row + 2), q1 = load_bytes(row + 20);
+		float scales[4];
+		VEC table0, table1;
 
 		_mm_prefetch(row + PREFETCH_BYTES, _MM_HINT_T0);
+		load_scales(row, row + 18, scales);
+		table0 = _mm512_mul_ps(values, vec_all(scales[0]));
+		table1 = _mm512_mul_ps(values, vec_all(scales[1]));
 		take(lanes, mode, lookup(q0, table0), lookup(_mm512_srli_epi32(q0, 4), table0),
 		     lookup(q1, table1), lookup(_mm512_srli_epi32(q1, 4), table1));
 	}
 }
 
-struct k_scales {
-	float scale[8], minimum[8];
-};
-
-/* Of a Q4_K or Q5_K block; the eight 6-bit pairs as in common/types.c, four to a word. */
+/* Of a Q4_K or Q5_K block: 8 scales, then 8 minimums, both times the block's halves.  The 6-bit
+ * pairs are packed as common/types.c says, four to a word. */
 INLINE void
-k_scales_load(const uint8_t *block, struct k_scales *ret)
+k_scales_load(const uint8_t *block, float *ret)
 {
+	const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+	VEC halves = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadl_epi64((const void *)block)));
 	uint32_t a, b, c;
 	uint64_t scale, minimum;
 
@@ -126,20 +138,16 @@ k_scales_load(const uint8_t *block, struct k_scales *ret)
 	scale = (a & 0x3f3f3f3f) | (uint64_t)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) << 32;
 	minimum = (b & 0x3f3f3f3f) | (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030))
 					 << 32;
-	_mm256_storeu_ps(ret->scale, _mm256_mul_ps(_mm256_set1_ps(load_half(block)),
-						   _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
-						       _mm_cvtsi64_si128((long long)scale)))));
-	_mm256_storeu_ps(ret->minimum, _mm256_mul_ps(_mm256_set1_ps(load_half(block + 2)),
-						     _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
-							 _mm_cvtsi64_si128((long long)minimum)))));
+	vec_store(ret, _mm512_mul_ps(_mm512_permutexvar_ps(spread, halves),
+				     _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(
+					 _mm_set_epi64x((long long)minimum, (long long)scale)))));
 }
 
-/* What the quants `first` .. `first` + 15 of sub-block j stand for. */
+/* What 16 quants of sub-block j stand for. */
 INLINE VEC
-k_table(const struct k_scales *scales, int j, VEC quants)
+k_table(const float *scales, int j, VEC quants)
 {
-	return _mm512_sub_ps(_mm512_mul_ps(vec_all(scales->scale[j]), quants),
-			     vec_all(scales->minimum[j]));
+	return _mm512_fmsub_ps(quants, vec_all(scales[j]), vec_all(scales[8 + j]));
 }
 
 INLINE void
@@ -148,14 +156,14 @@ q4_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 	const VEC quants = IOTA;
 
 	for (; n_units > 0; n_units -= 4, row += 144) {
-		struct k_scales scales;
+		float scales[16];
 
 		_mm_prefetch(row + PREFETCH_BYTES, _MM_HINT_T0);
 		_mm_prefetch(row + PREFETCH_BYTES + 64, _MM_HINT_T0);
-		k_scales_load(row, &scales);
+		k_scales_load(row, scales);
 		for (int j = 0; j < 8; j += 2) {
-			VEC table0 = k_table(&scales, j, quants);
-			VEC table1 = k_table(&scales, j + 1, quants);
+			VEC table0 = k_table(scales, j, quants);
+			VEC table1 = k_table(scales, j + 1, quants);
 			__m512i q0 = load_bytes(row + 16 + 16 * j);
 			__m512i q1 = load_bytes(row + 32 + 16 * j);
 
@@ -185,16 +193,16 @@ q5_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 	for (; n_units > 0; n_units -= 4, row += 176) {
 		__m512i high0 = _mm512_slli_epi32(load_bytes(row + 16), 4);
 		__m512i high1 = _mm512_slli_epi32(load_bytes(row + 32), 4);
-		struct k_scales scales;
+		float scales[16];
 
 		_mm_prefetch(row + PREFETCH_BYTES, _MM_HINT_T0);
 		_mm_prefetch(row + PREFETCH_BYTES + 64, _MM_HINT_T0);
-		k_scales_load(row, &scales);
+		k_scales_load(row, scales);
 		for (int j = 0; j < 8; j += 2) {
-			VEC table0 = k_table(&scales, j, quants);
-			VEC table0h = k_table(&scales, j, quants16);
-			VEC table1 = k_table(&scales, j + 1, quants);
-			VEC table1h = k_table(&scales, j + 1, quants16);
+			VEC table0 = k_table(scales, j, quants);
+			VEC table0h = k_table(scales, j, quants16);
+			VEC table1 = k_table(scales, j + 1, quants);
+			VEC table1h = k_table(scales, j + 1, quants16);
 			__m512i q0 = load_bytes(row + 48 + 16 * j);
 			__m512i q1 = load_bytes(row + 64 + 16 * j);
 			VEC w0 = lookup_5(q0, high0, table0, table0h);
@@ -221,14 +229,13 @@ q6_k_merge(__m512i low, __m512i high, uint8_t *ret)
 	_mm512_storeu_si512(ret, _mm512_and_si512(quants, all));
 }
 
-/* scale * (quant - 32) as one fused step: exact up to its one rounding, as the product is. */
+/* scale * (quant - 32) as one fused step: exact up to its one rounding, as the product is.
+ * scales: 16, then each times -32. */
 INLINE VEC
-q6_k_values(const uint8_t *quants, float scale)
+q6_k_values(const uint8_t *quants, const float *scales)
 {
-	VEC all = vec_all(scale);
-
-	return vec_fma(_mm512_cvtepi32_ps(load_bytes(quants)), all,
-		       _mm512_mul_ps(all, vec_all(-32)));
+	return _mm512_fmadd_ps(_mm512_cvtepi32_ps(load_bytes(quants)), vec_all(scales[0]),
+			       vec_all(scales[16]));
 }
 
 INLINE void
@@ -236,13 +243,15 @@ q6_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 {
 	for (; n_units > 0; n_units -= 4, row += 210) {
 		uint8_t quants[128];
-		float scale[16];
+		float scales[32];
+		VEC scale = vec_all(load_half(row + 208));
 
 		_mm_prefetch(row + PREFETCH_BYTES, _MM_HINT_T0);
 		_mm_prefetch(row + PREFETCH_BYTES + 64, _MM_HINT_T0);
 		_mm_prefetch(row + PREFETCH_BYTES + 128, _MM_HINT_T0);
-		vec_store(scale,
-			  _mm512_mul_ps(vec_all(load_half(row + 208)), load_signed(row + 192)));
+		scale = _mm512_mul_ps(scale, load_signed(row + 192));
+		vec_store(scales, scale);
+		vec_store(scales + 16, _mm512_mul_ps(scale, vec_all(-32)));
 		for (int half = 0; half < 2; half++) {
 			__m512i low = _mm512_loadu_si512(row + 64 * half);
 			__m256i pairs = _mm256_loadu_si256((const void *)(row + 128 + 32 * half));
@@ -255,10 +264,11 @@ q6_k_units(const uint8_t *row, uint32_t n_units, struct lanes *lanes, int mode)
 			q6_k_merge(low, high01, quants);
 			q6_k_merge(_mm512_srli_epi16(low, 4), high23, quants + 64);
 			for (int j = 0; j < 8; j += 4)
-				take(lanes, mode, q6_k_values(quants + 16 * j, scale[8 * half + j]),
-				     q6_k_values(quants + 16 * j + 16, scale[8 * half + j + 1]),
-				     q6_k_values(quants + 16 * j + 32, scale[8 * half + j + 2]),
-				     q6_k_values(quants + 16 * j + 48, scale[8 * half + j + 3]));
+				take(lanes, mode,
+				     q6_k_values(quants + 16 * j, scales + 8 * half + j),
+				     q6_k_values(quants + 16 * j + 16, scales + 8 * half + j + 1),
+				     q6_k_values(quants + 16 * j + 32, scales + 8 * half + j + 2),
+				     q6_k_values(quants + 16 * j + 48, scales + 8 * half + j + 3));
 		}
 	}
 }

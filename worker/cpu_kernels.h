@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#define CPU_SCRATCH_ROWS 4u
+
 /* y[c][r] = row r . column c */
 struct cpu_dot {
 	const uint8_t *rows; /* (n_rows, row_bytes), any alignment */
@@ -17,7 +19,7 @@ struct cpu_dot {
 	uint32_t n_columns;
 	const float *const *x; /* (n_columns) pointers to n floats */
 	float *const *y;       /* (n_columns) pointers to n_rows floats */
-	float *scratch;        /* n floats of the calling thread's own */
+	float *scratch;        /* CPU_SCRATCH_ROWS * n floats of the calling thread's own */
 };
 
 typedef void cpu_dot_fn(const struct cpu_dot *dot);

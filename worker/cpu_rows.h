@@ -188,43 +188,31 @@ dot_few_f32(const struct cpu_dot *dot)
 	rows_dot_few(f32_units, TYPE_F32, UNIT * sizeof(float), dot);
 }
 
-/* Float rows against any number of columns. */
-static void
-dot_f32(const struct cpu_dot *dot)
-{
-	struct cpu_dot few = *dot;
-
-	for (uint32_t c = 0; c < dot->n_columns; c += FUSED_COLUMNS) {
-		uint32_t left = dot->n_columns - c;
-
-		few.x = dot->x + c;
-		few.y = dot->y + c;
-		few.n_columns = left < FUSED_COLUMNS ? left : FUSED_COLUMNS;
-		dot_few_f32(&few);
-	}
-}
-
-/* Many columns: each row is unpacked once, and goes through the sums in the same order. */
+/* Many columns: FUSED_COLUMNS rows are unpacked, then rows and columns change places, so that each
+ * column is read once for all of them.  A product has the same bits either way round. */
 INLINE void
 rows_dot_many(units_fn *units, uint32_t type, uint32_t unit_bytes, const struct cpu_dot *dot)
 {
-	for (uint32_t r = 0; r < dot->n_rows; r++) {
-		struct lanes lanes = { .out = dot->scratch };
+	for (uint32_t r = 0; r < dot->n_rows; r += FUSED_COLUMNS) {
+		uint32_t left = dot->n_rows - r;
+		const float *x[FUSED_COLUMNS];
+		float *y[FUSED_COLUMNS];
+		struct cpu_dot turned = { .n_rows = 1, .n = dot->n, .x = x, .y = y };
 
-		walk(units, type, unit_bytes, dot->rows + r * dot->row_bytes, dot->n, &lanes, 0);
-		for (uint32_t c = 0; c < dot->n_columns; c += FUSED_COLUMNS) {
-			uint32_t left = dot->n_columns - c;
-			float *y[FUSED_COLUMNS];
-			struct cpu_dot few = { .rows = (const void *)dot->scratch,
-					       .n_rows = 1,
-					       .n = dot->n,
-					       .x = dot->x + c,
-					       .y = y };
+		turned.n_columns = left < FUSED_COLUMNS ? left : FUSED_COLUMNS;
+		for (uint32_t i = 0; i < turned.n_columns; i++) {
+			struct lanes lanes;
 
-			few.n_columns = left < FUSED_COLUMNS ? left : FUSED_COLUMNS;
-			for (uint32_t i = 0; i < few.n_columns; i++)
-				y[i] = dot->y[c + i] + r;
-			dot_few_f32(&few);
+			lanes.out = dot->scratch + (uint64_t)i * dot->n;
+			x[i] = lanes.out;
+			walk(units, type, unit_bytes, dot->rows + (r + i) * dot->row_bytes, dot->n,
+			     &lanes, 0);
+		}
+		for (uint32_t c = 0; c < dot->n_columns; c++) {
+			turned.rows = (const void *)dot->x[c];
+			for (uint32_t i = 0; i < turned.n_columns; i++)
+				y[i] = dot->y[c] + r + i;
+			dot_few_f32(&turned);
 		}
 	}
 }
@@ -237,6 +225,8 @@ rows_dot_many(units_fn *units, uint32_t type, uint32_t unit_bytes, const struct 
 		else                                                        \
 			rows_dot_many(name##_units, type, unit_bytes, dot); \
 	}
+
+DOT_FUNCTION(f32, TYPE_F32, UNIT * sizeof(float))
 
 static void
 mix(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)

@@ -14,7 +14,8 @@
 #define BYTES (512u << 20)
 #define CACHED (1u << 20)
 
-static float columns[COLUMNS][ELEMENTS], results[COLUMNS][4096], scratch[ELEMENTS];
+static _Alignas(64) float columns[COLUMNS][ELEMENTS], results[COLUMNS][64],
+    scratch[CPU_SCRATCH_ROWS * ELEMENTS];
 
 /* Seconds for `bytes` of rows, `again` times. */
 static double
