@@ -18,7 +18,7 @@ endpoint_url(char ret[ENDPOINT_URL_BYTES], const char *dir, const char *name, st
 	if (n > MAX_SOCKET_PATH)
 		return error_set(err, -EINVAL, "%s/%s: %zu bytes, a socket's path has at most %u",
 				 dir, name, n, MAX_SOCKET_PATH);
-	snprintf(ret, ENDPOINT_URL_BYTES, "ipc://%s/%s", dir, name);
+	stpcpy(stpcpy(stpcpy(stpcpy(ret, "ipc://"), dir), "/"), name);
 	return 0;
 }
 
@@ -84,7 +84,10 @@ endpoint_listen(nng_socket socket, const char *dir, const char *name, struct err
 		return error_set(err, -EEXIST, "%s: something that is no socket stands there",
 				 url + strlen("ipc://"));
 	rc = nng_listen(socket, url, NULL, 0);
-	return rc ? endpoint_error(err, rc, "listen", url) : 0;
+	if (rc != 0)
+		return endpoint_error(err, rc, "listen", url);
+	rc = endpoint_guard(socket, url + strlen("ipc://"));
+	return rc < 0 ? error_sys(err, rc, "%s: guard", url) : 0;
 }
 
 int
@@ -99,6 +102,8 @@ endpoint_dial(nng_socket socket, const char *dir, const char *name, struct error
 	return rc ? endpoint_error(err, rc, "dial", url) : 0;
 }
 
+/* A datagram socket cannot connect to nng's stream socket: the kernel's answer tells whether one is
+ * bound there, and the listener never hears of it. */
 int
 endpoint_probe(const char *dir, const char *name)
 {
@@ -108,10 +113,10 @@ endpoint_probe(const char *dir, const char *name)
 	if ((size_t)snprintf(to.sun_path, sizeof(to.sun_path), "%s/%s", dir, name) >=
 	    sizeof(to.sun_path))
 		return -EINVAL;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 && errno != EAGAIN)
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 && errno != EPROTOTYPE)
 		rc = -errno;
 	close(fd);
 	return rc;

@@ -161,7 +161,7 @@ static int
 link_start(struct link **ret, const char *dir, const char *name, link_fn *fn, void *arg,
 	   int (*start)(nng_socket, const char *, const char *, struct error *), struct error *err)
 {
-	struct link *link;
+	struct link *link = NULL;
 	int rc = link_make(&link, name, fn, arg, err);
 
 	if (rc < 0)
@@ -232,6 +232,7 @@ link_close(struct link *link)
 	if (link->send)
 		nng_aio_stop(link->send);
 	if (link->socket.id) {
+		endpoint_unguard(link->socket);
 		nng_pipe_notify(link->socket, NNG_PIPE_EV_ADD_POST, NULL, NULL);
 		nng_pipe_notify(link->socket, NNG_PIPE_EV_REM_POST, NULL, NULL);
 		nng_close(link->socket);

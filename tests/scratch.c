@@ -1,0 +1,62 @@
+#include "tests/scratch.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void
+scratch_open(struct scratch *scratch)
+{
+	strcpy(scratch->dir, "/tmp/hearth-test-XXXXXX");
+	if (!mkdtemp(scratch->dir))
+		abort();
+}
+
+void
+scratch_close(struct scratch *scratch)
+{
+	DIR *dir = opendir(scratch->dir);
+	char path[512];
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", scratch->dir, entry->d_name);
+		unlink(path);
+	}
+	if (dir)
+		closedir(dir);
+	rmdir(scratch->dir);
+}
+
+void
+gate_pass(struct gate *gate)
+{
+	pthread_mutex_lock(&gate->lock);
+	gate->count++;
+	pthread_cond_broadcast(&gate->passed);
+	pthread_mutex_unlock(&gate->lock);
+}
+
+bool
+gate_wait(struct gate *gate, int count)
+{
+	struct timespec until;
+	bool passed;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += GATE_SECONDS;
+	pthread_mutex_lock(&gate->lock);
+	while (gate->count < count && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&gate->passed, &gate->lock, &until);
+	passed = gate->count >= count;
+	pthread_mutex_unlock(&gate->lock);
+	return passed;
+}
