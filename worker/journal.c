@@ -18,12 +18,12 @@ journal_kernels(const char *device, const char *kernels)
 	return XXH3_64bits_withSeed(kernels, strlen(kernels), XXH3_64bits(device, strlen(device)));
 }
 
-/* Nothing behind this line, the KV cache's overwriting above all, may come before the store. */
+/* An exchange, not a store: nothing behind it, the KV cache's overwriting above all, may come
+ * before it. */
 static void
 journal_lower(struct journal_page *page, uint32_t count)
 {
-	atomic_store_explicit(&page->count, count, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_exchange_explicit(&page->count, count, memory_order_acq_rel);
 }
 
 void

@@ -1,0 +1,185 @@
+#include "tests/fake_compute.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct compute *fake_compute_opened;
+
+static uint64_t
+hash_step(uint64_t hash, uint64_t key)
+{
+	return (hash ^ (key + 1)) * 1099511628211ull;
+}
+
+static uint32_t
+hash_end(uint64_t hash, uint32_t vocabulary)
+{
+	return (uint32_t)((hash >> 20) % vocabulary);
+}
+
+uint32_t
+fake_compute_next(const uint32_t *ids, uint32_t n, uint32_t vocabulary)
+{
+	uint64_t hash = 1469598103934665603ull;
+
+	for (uint32_t i = 0; i < n; i++)
+		hash = hash_step(hash, ids[i]);
+	return hash_end(hash, vocabulary);
+}
+
+void
+fake_compute_init(struct compute *compute, uint64_t *kv, uint32_t context)
+{
+	memset(compute, 0, sizeof(*compute));
+	compute->config.kv = kv;
+	compute->config.context = context;
+	compute->vocabulary = FAKE_VOCABULARY;
+	pthread_mutex_init(&compute->lock, NULL);
+	pthread_cond_init(&compute->moved, NULL);
+}
+
+void
+fake_compute_done(struct compute *compute)
+{
+	pthread_cond_destroy(&compute->moved);
+	pthread_mutex_destroy(&compute->lock);
+}
+
+void
+fake_compute_gate(struct compute *compute, bool gated)
+{
+	pthread_mutex_lock(&compute->lock);
+	compute->gated = gated;
+	pthread_cond_broadcast(&compute->moved);
+	pthread_mutex_unlock(&compute->lock);
+}
+
+void
+fake_compute_wait_entered(struct compute *compute, uint32_t n)
+{
+	pthread_mutex_lock(&compute->lock);
+	while (compute->entered < n)
+		pthread_cond_wait(&compute->moved, &compute->lock);
+	pthread_mutex_unlock(&compute->lock);
+}
+
+void
+fake_compute_let(struct compute *compute, uint32_t n)
+{
+	pthread_mutex_lock(&compute->lock);
+	compute->let += n;
+	pthread_cond_broadcast(&compute->moved);
+	pthread_mutex_unlock(&compute->lock);
+}
+
+/* Gives the code that the forward is to end with. */
+static int
+gate_pass(struct compute *compute)
+{
+	int rc;
+
+	pthread_mutex_lock(&compute->lock);
+	compute->entered++;
+	pthread_cond_broadcast(&compute->moved);
+	while (compute->gated && compute->let == 0)
+		pthread_cond_wait(&compute->moved, &compute->lock);
+	if (compute->gated)
+		compute->let--;
+	rc = compute->fails;
+	pthread_mutex_unlock(&compute->lock);
+	return rc;
+}
+
+static int
+fake_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, float *logits,
+	     struct error *err)
+{
+	const struct compute_config *config = &compute->config;
+	uint64_t *kv = config->kv, hash = 1469598103934665603ull;
+	int rc = gate_pass(compute);
+
+	if (rc < 0)
+		return error_set(err, rc, "the fake device fails");
+	if (n == 0 || n > COMPUTE_BATCH || pos + n > config->context)
+		abort();
+	for (uint32_t i = 0; i < n; i++)
+		kv[pos + i] = ids[i];
+	for (uint32_t layer = 0; config->model != NULL && layer < config->model->n_layers;
+	     layer++) {
+		rc = config->wait_layer != NULL ? config->wait_layer(config->wait_arg, layer) : 0;
+		if (rc < 0)
+			return rc;
+	}
+	for (uint32_t i = 0; i < pos + n; i++)
+		hash = hash_step(hash, kv[i]);
+	for (uint32_t i = 0; logits != NULL && i < compute->vocabulary; i++)
+		logits[i] = i == hash_end(hash, compute->vocabulary) ? 20.0f : (float)i / 1000.0f;
+	pthread_mutex_lock(&compute->lock);
+	compute->forwards++;
+	compute->tokens += n;
+	pthread_cond_broadcast(&compute->moved);
+	pthread_mutex_unlock(&compute->lock);
+	return 0;
+}
+
+static uint64_t
+fake_kv_bytes(const struct model *model, uint32_t context)
+{
+	(void)model;
+	return (uint64_t)context * sizeof(uint64_t);
+}
+
+static uint64_t
+fake_own_bytes(const struct model *model, uint32_t context)
+{
+	(void)model;
+	(void)context;
+	return 0;
+}
+
+static int
+fake_open(struct compute **ret, const struct compute_config *config, struct error *err)
+{
+	struct compute *compute = malloc(sizeof(*compute));
+
+	if (compute == NULL)
+		return error_set(err, -ENOMEM, "no memory");
+	fake_compute_init(compute, config->kv, config->context);
+	compute->config = *config;
+	compute->vocabulary = config->model->vocabulary;
+	fake_compute_opened = *ret = compute;
+	return 0;
+}
+
+static void
+fake_close(struct compute *compute)
+{
+	fake_compute_done(compute);
+	free(compute);
+}
+
+static const char *
+fake_kernels(const struct compute *compute)
+{
+	(void)compute;
+	return "fake";
+}
+
+static int
+fake_places_changed(struct compute *compute, struct error *err)
+{
+	(void)err;
+	compute->places_changed++;
+	return 0;
+}
+
+const struct compute_ops fake_compute_ops = {
+	.kv_bytes = fake_kv_bytes,
+	.own_bytes = fake_own_bytes,
+	.open = fake_open,
+	.close = fake_close,
+	.kernels = fake_kernels,
+	.places_changed = fake_places_changed,
+	.forward = fake_forward,
+};

@@ -1,0 +1,44 @@
+/* Arithmetic for tests of the worker: the next token is a hash of all keys in the KV cache, so that
+ * a cache which is not what the journal says gives another answer. */
+#ifndef HEARTH_TESTS_FAKE_COMPUTE_H
+#define HEARTH_TESTS_FAKE_COMPUTE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/compute.h"
+
+#define FAKE_VOCABULARY 97u
+
+struct compute {
+	struct compute_config config;
+	uint32_t vocabulary;
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	bool gated;        /* each forward waits to be let through */
+	uint32_t entered;  /* forwards begun */
+	uint32_t let;      /* of these, let through */
+	uint32_t forwards; /* completed */
+	uint32_t tokens;   /* in them */
+	uint32_t places_changed;
+	int fails; /* the next forward's code */
+};
+
+/* One that needs no model: `kv` has room for `context` positions of 8 bytes. */
+void fake_compute_init(struct compute *compute, uint64_t *kv, uint32_t context);
+void fake_compute_done(struct compute *compute);
+
+/* From now on forwards stop at the gate; wait until one stands there; let it through. */
+void fake_compute_gate(struct compute *compute, bool gated);
+void fake_compute_wait_entered(struct compute *compute, uint32_t n);
+void fake_compute_let(struct compute *compute, uint32_t n);
+
+/* What follows ids[0..n-1]. */
+uint32_t fake_compute_next(const uint32_t *ids, uint32_t n, uint32_t vocabulary);
+
+extern const struct compute_ops fake_compute_ops;
+/* What fake_compute_ops.open opened last. */
+extern struct compute *fake_compute_opened;
+
+#endif

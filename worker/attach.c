@@ -1,0 +1,290 @@
+#include "worker/attach.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+/* What failed lies with the pinner, which may be going just now: never a reason not to start the
+ * worker again. */
+static int
+from_pinner(int rc)
+{
+	return rc < 0 && error_exit_code(rc) == EXIT_INPUT ? -EIO : rc;
+}
+
+static uint32_t
+cores_allowed(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+static int
+attach_arena(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	struct upstream *upstream = config->upstream;
+	const Hearth__Arena *named;
+	int rc = upstream_look(upstream, err);
+
+	board_phase(config->board, HEARTH__PHASE__PHASE_STARTING, "waits for the pinner");
+	while (rc == 0 && !upstream_bind(upstream))
+		rc = upstream_wait(upstream, err);
+	if (rc < 0)
+		return rc;
+	attached->begin_ns = clock_ns();
+	named = upstream->state->arena;
+	rc = arena_attach(&attached->arena, named->path, false,
+			  &(struct arena_want){ .bytes = named->bytes,
+						.fingerprint = named->fingerprint,
+						.layout_hash = named->layout_hash },
+			  err);
+	if (rc < 0)
+		return from_pinner(rc);
+	return model_read_arena(&attached->model, &attached->arena, err);
+}
+
+static int
+attach_device(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	const struct model *model = &attached->model;
+	char word[32];
+	int rc;
+
+	if (attached->arena.head->n_slices != 1 + (uint64_t)model->n_layers)
+		return error_set(err, -EBADMSG, "arena: %" PRIu64 " slices, want %" PRIu32,
+				 attached->arena.head->n_slices, 1 + model->n_layers);
+	attached->context = config->context;
+	if (config->context == 0)
+		attached->context = model->context < ATTACH_DEFAULT_CONTEXT
+					? model->context
+					: ATTACH_DEFAULT_CONTEXT;
+	if (attached->context > model->context)
+		log_warn("--ctx %" PRIu32 ": the model was trained for %" PRIu32, attached->context,
+			 model->context);
+	upstream_device(config->upstream->state, word);
+	rc = device_open(&attached->device, word, err);
+	if (rc < 0)
+		return rc;
+	attached->info = device_describe(attached->device);
+	attached->ops = attached->info->cuda ? config->cuda : config->cpu;
+	attached->threads = config->threads != 0 ? config->threads : cores_allowed();
+	return 0;
+}
+
+/* The device's own copy of slice 0, once the pinner has made it. */
+static int
+attach_trunk(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	struct upstream *upstream = config->upstream;
+	struct lent lent;
+	int rc = 0;
+
+	if (attached->info->computes_from_host)
+		return 0;
+	board_phase(config->board, HEARTH__PHASE__PHASE_LOADING,
+		    "waits for the trunk on the device");
+	while (rc == 0 && upstream->state->pinning->upload_end_ns == 0)
+		rc = upstream_wait(upstream, err);
+	if (rc < 0)
+		return rc;
+	rc = lender_ask(&attached->lender, "trunk", 0, HEARTH__PLACE__PLACE_DEVICE, false, &lent,
+			NULL, err);
+	if (rc == 0)
+		rc = lent_import(&lent, attached->device, &attached->trunk, err);
+	return from_pinner(rc);
+}
+
+/* The journal first: it is emptied before a cache of another size takes the old one's place, so
+ * that it never speaks of keys and values that are gone.  *ret_fresh: the cache is zeroed. */
+static int
+attach_kv(struct attached *attached, bool *ret_fresh, struct error *err)
+{
+	struct lender *lender = &attached->lender;
+	uint64_t n = journal_bytes(attached->context);
+	uint64_t kv_bytes = attached->ops->kv_bytes(&attached->model, attached->context);
+	struct lent lent;
+	int rc;
+
+	rc =
+	    lender_ask(lender, "kv.journal", n, HEARTH__PLACE__PLACE_HOST, false, &lent, NULL, err);
+	if (rc == -EEXIST)
+		rc = lender_ask(lender, "kv.journal", n, HEARTH__PLACE__PLACE_HOST, true, &lent,
+				NULL, err);
+	if (rc == 0)
+		rc = lent_map(&lent, &attached->journal_host, err);
+	if (rc < 0)
+		return from_pinner(rc);
+	rc = lender_ask(lender, "kv", kv_bytes, HEARTH__PLACE__PLACE_DEVICE, false, &lent, NULL,
+			err);
+	if (rc == -EEXIST) {
+		journal_clear(attached->journal_host.at);
+		rc = lender_ask(lender, "kv", kv_bytes, HEARTH__PLACE__PLACE_DEVICE, true, &lent,
+				NULL, err);
+	}
+	if (rc == 0)
+		rc = lent_import(&lent, attached->device, &attached->kv, err);
+	if (rc < 0)
+		return from_pinner(rc);
+	*ret_fresh = lent.fresh;
+	return 0;
+}
+
+/* How many experts have room in device memory; none where the arena is as good.  Before this
+ * worker's cache is lent: what is lent is then what the pinner's state says.  Slots that must
+ * shrink make room first; their contents go. */
+static int
+attach_count_slots(struct attached *attached, const Hearth__State *pinner, struct error *err)
+{
+	const struct model *model = &attached->model;
+	const Hearth__Pinning *pinning = pinner->pinning;
+	struct slot_room room = {
+		.cap = pinning->device_bytes_cap,
+		.lent = pinning->device_bytes_lent,
+		.kv_now = upstream_region_bytes(pinner, "kv"),
+		.slots_now = upstream_region_bytes(pinner, "slots"),
+		.kv = attached->ops->kv_bytes(model, attached->context),
+		.own = attached->ops->own_bytes(model, attached->context),
+	};
+	uint64_t total;
+	int rc;
+
+	if (attached->info->computes_from_host && room.cap == 0)
+		return 0;
+	if (!attached->info->computes_from_host) {
+		rc = device_memory_room(attached->device, &room.free, &total);
+		if (rc < 0)
+			return error_sys(err, rc, "%s: free memory", attached->info->name);
+	}
+	attached->n_slots =
+	    slot_plan_fit(&room, model_slot_bytes(model), model->n_layers * model->n_experts);
+	if (room.slots_now == 0 || room.slots_now == attached->n_slots * model_slot_bytes(model))
+		return 0;
+	return from_pinner(lender_release(&attached->lender, "slots", err));
+}
+
+static int
+attach_table(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	struct table *table = &attached->table;
+	uint64_t bytes;
+	struct lent lent;
+	int rc;
+
+	*table = (struct table){ .arena = &attached->arena,
+				 .model = &attached->model,
+				 .device = attached->device,
+				 .upstream = config->upstream,
+				 .lender = &attached->lender };
+	rc = table_open(table, attached->n_slots, err);
+	if (rc < 0)
+		return rc;
+	if (attached->n_slots != 0) {
+		bytes = attached->n_slots * table->slot_bytes;
+		rc = lender_ask(&attached->lender, "slots", bytes, HEARTH__PLACE__PLACE_DEVICE,
+				false, &lent, &table->slots, err);
+		if (rc == -EEXIST)
+			rc = lender_ask(&attached->lender, "slots", bytes,
+					HEARTH__PLACE__PLACE_DEVICE, true, &lent, &table->slots,
+					err);
+		if (rc == 0)
+			rc = lent_import(&lent, attached->device, &attached->slots, err);
+		if (rc < 0)
+			return from_pinner(rc);
+		table->slots_at = attached->slots.at;
+	}
+	table_place(table);
+	table_look(table);
+	return 0;
+}
+
+static int
+attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
+{
+	const struct arena *arena = &attached->arena;
+	struct compute_config config = {
+		.model = &attached->model,
+		.arena = arena->base,
+		.device = attached->device,
+		.trunk = attached->info->computes_from_host ? arena->base + arena->slices[0].offset
+							    : attached->trunk.at,
+		.trunk_offset = arena->slices[0].offset,
+		.kv = attached->kv.at,
+		.context = attached->context,
+		.threads = attached->threads,
+		.places = attached->table.places,
+		.wait_layer = table_wait_layer,
+		.wait_arg = &attached->table,
+	};
+	struct journal_identity identity = { .fingerprint = arena->head->fingerprint,
+					     .layout_hash = arena->head->layout_hash,
+					     .context = attached->context };
+	int rc = attached->ops->open(&attached->compute, &config, err);
+
+	if (rc < 0)
+		return rc;
+	identity.kernels =
+	    journal_kernels(attached->info->name, attached->ops->kernels(attached->compute));
+	journal_open(&attached->journal, attached->journal_host.at, &identity, kv_fresh);
+	return 0;
+}
+
+int
+attach_open(struct attached *ret, const struct attach_config *config, struct error *err)
+{
+	bool kv_fresh = false;
+	int rc;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->arena.fd = -1;
+	rc = attach_arena(ret, config, err);
+	if (rc == 0)
+		rc = attach_device(ret, config, err);
+	if (rc == 0)
+		rc = lender_open(&ret->lender, config->dir, err);
+	if (rc == 0)
+		rc = attach_trunk(ret, config, err);
+	if (rc == 0)
+		rc = attach_count_slots(ret, config->upstream->state, err);
+	if (rc == 0)
+		rc = attach_kv(ret, &kv_fresh, err);
+	if (rc == 0)
+		rc = attach_table(ret, config, err);
+	if (rc == 0)
+		rc = attach_compute(ret, kv_fresh, err);
+	ret->end_ns = clock_ns();
+	if (rc < 0)
+		attach_close(ret);
+	return rc;
+}
+
+static void
+memory_close(struct attached *attached, struct device_memory *memory)
+{
+	if (memory->at != NULL)
+		device_free(attached->device, memory);
+	memory->at = NULL;
+}
+
+void
+attach_close(struct attached *attached)
+{
+	if (attached->compute != NULL)
+		attached->ops->close(attached->compute);
+	if (attached->table.places != NULL)
+		table_close(&attached->table);
+	memory_close(attached, &attached->slots);
+	memory_close(attached, &attached->kv);
+	memory_close(attached, &attached->trunk);
+	lent_unmap(&attached->journal_host);
+	lender_close(&attached->lender);
+	device_close(attached->device);
+	model_close(&attached->model);
+	arena_close(&attached->arena);
+	memset(attached, 0, sizeof(*attached));
+	attached->arena.fd = -1;
+}

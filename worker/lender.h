@@ -1,0 +1,54 @@
+/* Asking the pinner: for memory that outlives this process, and for experts in slots.
+ * -ECANCELED: the pinner is gone.  Other codes but -ETIMEDOUT are its own refusals. */
+#ifndef HEARTH_WORKER_LENDER_H
+#define HEARTH_WORKER_LENDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/device.h"
+#include "common/endpoint.h"
+#include "common/error.h"
+#include "proto/lend.pb-c.h"
+#include "worker/slot_plan.h"
+
+struct lender {
+	struct client *client;
+};
+
+struct lent {
+	uint64_t bytes;
+	bool fresh;     /* zeroed: nobody has written to it */
+	char path[128]; /* of a memfd */
+	uint8_t handle[DEVICE_HANDLE_BYTES];
+	bool has_handle;
+};
+
+int lender_open(struct lender *ret, const char *dir, struct error *err);
+void lender_close(struct lender *lender);
+
+/* -EEXIST: the key has another size (without `replace`).  `slots` (may be NULL): takes over what
+ * the region's slots hold already. */
+int lender_ask(struct lender *lender, const char *key, uint64_t bytes, Hearth__Place place,
+	       bool replace, struct lent *ret, struct slot_plan *slots, struct error *err);
+
+/* 0 also if there is no such region. */
+int lender_release(struct lender *lender, const char *key, struct error *err);
+
+/* Copies experts into slots; done when it returns. */
+int lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_move *moves,
+		uint32_t n, struct error *err);
+
+/* Opens what was lent of the device's memory. */
+int lent_import(const struct lent *lent, struct device *device, struct device_memory *ret,
+		struct error *err);
+
+/* Lent host memory in this process, locked against a second worker as long as it is mapped. */
+struct lent_host {
+	void *at;
+	uint64_t bytes;
+};
+int lent_map(const struct lent *lent, struct lent_host *ret, struct error *err);
+void lent_unmap(struct lent_host *host);
+
+#endif

@@ -1,0 +1,181 @@
+/* worker: gets lent memory from the pinner and requests from the scheduler, gives tokens, one by
+ * one; leaves when it is told to, or when the pinner goes or has another arena. */
+#include <errno.h>
+
+#include "common/board.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/service.h"
+#include "proto/limits.h"
+#include "worker/attach.h"
+#include "worker/report.h"
+#include "worker/requests.h"
+#include "worker/serve.h"
+#include "worker/upstream.h"
+
+#define MAX_THREADS 1024u /* more than any machine has cores */
+
+struct worker {
+	struct service service;
+	struct board *board;
+	struct upstream upstream;
+	struct attached attached;
+	struct requests requests;
+	struct report report;
+	struct serve *serve;
+};
+
+/* Between forwards: follow the pinner, fill slots. */
+static int
+worker_upkeep(void *arg, bool woken, struct error *err)
+{
+	struct worker *worker = arg;
+	struct table *table = &worker->attached.table;
+	int rc;
+
+	if (woken) {
+		rc = upstream_look(&worker->upstream, err);
+		if (rc < 0)
+			return rc;
+		table_look(table);
+		report_slices(&worker->report, worker->upstream.state);
+	}
+	rc = table_fill(table, err);
+	if (rc == 1 && worker->attached.ops->places_changed(worker->attached.compute, err) < 0)
+		return -EIO;
+	return rc;
+}
+
+static int
+worker_wait_trunk(void *arg, struct error *err)
+{
+	struct worker *worker = arg;
+
+	return table_wait_slice(&worker->attached.table, 0, err);
+}
+
+static void
+worker_tally(void *arg, const struct serve_tally *tally, bool now)
+{
+	struct worker *worker = arg;
+
+	report_tally(&worker->report, tally, now);
+}
+
+static int
+worker_open(struct worker *worker, const struct attach_config *config, struct error *err)
+{
+	int rc = board_open(&worker->board, config->dir, "worker", err);
+
+	if (rc == 0)
+		rc = upstream_open(&worker->upstream, config->dir, &worker->service, err);
+	return rc;
+}
+
+static int
+worker_run(struct worker *worker, struct attach_config *config, struct error *err)
+{
+	struct attached *attached = &worker->attached;
+	struct serve_config serve = { .service = &worker->service,
+				      .requests = &worker->requests,
+				      .dir = config->dir,
+				      .upkeep = worker_upkeep,
+				      .wait_trunk = worker_wait_trunk,
+				      .report = worker_tally,
+				      .arg = worker };
+	int rc;
+
+	config->board = worker->board;
+	config->upstream = &worker->upstream;
+	rc = attach_open(attached, config, err);
+	if (rc < 0)
+		return rc;
+	attached->table.interrupted = requests_waiting;
+	attached->table.interrupted_arg = &worker->requests;
+	worker->report = (struct report){ .board = worker->board, .attached = attached };
+	report_attached(&worker->report);
+	report_slices(&worker->report, worker->upstream.state);
+	serve.ops = attached->ops;
+	serve.compute = attached->compute;
+	serve.journal = &attached->journal;
+	serve.vocabulary = attached->model.vocabulary;
+	serve.context = attached->context;
+	rc = serve_open(&worker->serve, &serve, err);
+	if (rc < 0)
+		return rc;
+	service_ready(&worker->service);
+	return serve_run(worker->serve, err);
+}
+
+/* What the last line says depends on whose end it was. */
+static int
+worker_end(struct worker *worker, int rc, const struct error *err)
+{
+	if (service_leaving(&worker->service) || rc == 0) {
+		board_phase(worker->board, HEARTH__PHASE__PHASE_LEAVING, "told to leave");
+		return 0;
+	}
+	if (rc == -ECANCELED) {
+		board_phase(worker->board, HEARTH__PHASE__PHASE_LEAVING, "%s", err->text);
+		log_info("%s: leaving, to start anew", err->text);
+		return 0;
+	}
+	board_phase(worker->board, HEARTH__PHASE__PHASE_FAILED, "%s", err->text);
+	log_error("%s", err->text);
+	return error_exit_code(rc);
+}
+
+static void
+worker_close(struct worker *worker)
+{
+	service_watchdog();
+	serve_close(worker->serve);
+	requests_close(&worker->requests);
+	if (worker->attached.device != NULL)
+		attach_close(&worker->attached);
+	upstream_close(&worker->upstream);
+	board_close(worker->board);
+	service_close(&worker->service);
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct worker worker;
+	const char *dir = NULL;
+	uint64_t context = 0, threads = 0;
+	const struct option_def defs[] = {
+		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
+		{ .name = "--ctx", .kind = OPTION_U64, .to = &context, .max = MAX_CONTEXT },
+		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .max = MAX_THREADS },
+	};
+	struct attach_config config = { .cpu = &compute_cpu, .cuda = &compute_cuda };
+	struct error err = { "" };
+	uint32_t n_words;
+	int rc;
+
+	log_open("worker");
+	rc = options_parse(argc, argv, defs, sizeof(defs) / sizeof(defs[0]), NULL, 0, &n_words,
+			   &err);
+	if (rc == 0 && dir == NULL)
+		rc = error_set(&err, -EINVAL, "--dir: want the runtime folder");
+	if (rc == 0)
+		rc = service_open(&worker.service, "worker", &err);
+	if (rc < 0) {
+		log_error("%s", err.text);
+		return error_exit_code(rc);
+	}
+	config.dir = dir;
+	config.context = (uint32_t)context;
+	config.threads = (uint32_t)threads;
+	requests_open(&worker.requests, &worker.service);
+	rc = worker_open(&worker, &config, &err);
+	if (rc < 0) {
+		log_error("%s", err.text);
+		rc = error_exit_code(rc);
+	} else {
+		rc = worker_end(&worker, worker_run(&worker, &config, &err), &err);
+	}
+	worker_close(&worker);
+	return rc;
+}

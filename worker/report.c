@@ -1,0 +1,112 @@
+#include "worker/report.h"
+
+#include <inttypes.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+void
+report_attached(struct report *report)
+{
+	const struct attached *attached = report->attached;
+	Hearth__State *state = board_edit(report->board);
+	Hearth__Computing *computing = board_computing(state);
+
+	board_text(&state->model, "%.255s", attached->arena.head->model);
+	board_text(&state->model_name, "%s", attached->model.name);
+	if (computing != NULL) {
+		board_text(&computing->device, "%s", attached->info->name);
+		board_text(&computing->kernels, "%s", attached->ops->kernels(attached->compute));
+		computing->threads = attached->info->cuda ? 0 : attached->threads;
+		computing->context = attached->context;
+		computing->kv_bytes = attached->kv.bytes;
+		computing->slots = attached->table.slots.n;
+		computing->attach_begin_ns = attached->begin_ns;
+		computing->attach_end_ns = attached->end_ns;
+	}
+	board_publish(report->board);
+	log_info("%s: %s on %s, context %" PRIu32 ", slots for %" PRIu32 " of %" PRIu32
+		 " experts, %" PRIu32 " tokens warm, attached in %.3f s",
+		 attached->model.name, attached->ops->kernels(attached->compute),
+		 attached->info->name, attached->context, attached->table.slots.n,
+		 attached->model.n_layers * attached->model.n_experts,
+		 attached->journal.page->count,
+		 (double)(attached->end_ns - attached->begin_ns) / NS_PER_SECOND);
+}
+
+static void
+report_phase(const struct attached *attached, Hearth__State *state)
+{
+	const struct table *table = &attached->table;
+	uint32_t n = 1 + attached->model.n_layers, usable = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		usable += table->usable[i];
+	if (usable < n) {
+		state->phase = HEARTH__PHASE__PHASE_LOADING;
+		board_text(&state->reason, "waits for %" PRIu32 " of %" PRIu32 " slices",
+			   n - usable, n);
+		return;
+	}
+	state->phase = HEARTH__PHASE__PHASE_READY;
+	if (table->register_bytes != 0)
+		board_text(&state->reason, "registered %" PRIu64 " bytes in %.3f s",
+			   table->register_bytes, (double)table->register_ns / NS_PER_SECOND);
+	else
+		board_text(&state->reason, "%s", "");
+}
+
+void
+report_slices(struct report *report, const Hearth__State *pinner)
+{
+	const struct attached *attached = report->attached;
+	uint32_t n = 1 + attached->model.n_layers;
+	Hearth__State *state;
+
+	if (report->pinner_version == pinner->version)
+		return;
+	report->pinner_version = pinner->version;
+	state = board_edit(report->board);
+	if (state->n_slices != n && board_slices(state, n) == 0)
+		for (uint32_t i = 0; i < n; i++)
+			board_text(&state->slices[i]->name, "%s", attached->arena.slices[i].name);
+	for (uint32_t i = 0; i < n; i++) {
+		if (i >= state->n_slices || i >= pinner->n_slices)
+			continue;
+		state->slices[i]->state = attached->table.usable[i]
+					      ? HEARTH__SLICE_STATE__SLICE_READY
+					      : pinner->slices[i]->state;
+		state->slices[i]->offset = pinner->slices[i]->offset;
+		state->slices[i]->bytes = pinner->slices[i]->bytes;
+		state->slices[i]->checksum = pinner->slices[i]->checksum;
+	}
+	report_phase(attached, state);
+	board_publish(report->board);
+}
+
+void
+report_tally(struct report *report, const struct serve_tally *tally, bool now)
+{
+	uint64_t time = clock_ns();
+	Hearth__Computing *computing;
+	Hearth__State *state;
+
+	if (!now && time - report->told_ns < NS_PER_SECOND) {
+		board_progress(report->board);
+		return;
+	}
+	report->told_ns = time;
+	state = board_edit(report->board);
+	report_phase(report->attached, state);
+	computing = board_computing(state);
+	if (computing != NULL) {
+		computing->request = tally->request;
+		computing->tokens_in = tally->tokens_in;
+		computing->tokens_kept = tally->tokens_kept;
+		computing->tokens_out = tally->tokens_out;
+		computing->compute_ns = tally->compute_ns;
+		computing->first_token_ns = tally->first_token_ns;
+		computing->sixteenth_token_ns = tally->sixteenth_token_ns;
+	}
+	board_publish(report->board);
+}
