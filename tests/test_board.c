@@ -1,0 +1,217 @@
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/board.h"
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/service.h"
+#include "tests/scratch.h"
+
+static struct scratch scratch;
+static struct service service;
+
+/* A service's stdin must stay open: the end of it is the order to stop. */
+static int
+setup(void **state)
+{
+	static int life[2];
+	struct error err;
+
+	(void)state;
+	if (pipe(life) < 0 || dup2(life[0], STDIN_FILENO) < 0)
+		return -1;
+	scratch_open(&scratch);
+	return service_open(&service, "test", &err);
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	service_close(&service);
+	scratch_close(&scratch);
+	return 0;
+}
+
+/* Waits until the watch has heard a state of at least that version (0: until it is lost). */
+static Hearth__State *
+wait_for(struct watch *watch, uint64_t version)
+{
+	uint64_t seen = 0, deadline = clock_ns() + GATE_SECONDS * NS_PER_SECOND;
+	Hearth__State *state = NULL;
+
+	while (clock_ns() < deadline) {
+		state = watch_get(watch);
+		if (version ? state && state->version >= version : !state)
+			break;
+		if (state)
+			hearth__state__free_unpacked(state, NULL);
+		state = NULL;
+		service_wait(&service, &seen, deadline);
+	}
+	assert_true(clock_ns() < deadline);
+	return state;
+}
+
+static void
+a_question_gets_the_whole_state(void **unused)
+{
+	Hearth__State *state, *answer;
+	struct board *board;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_open(&board, scratch.dir, "loader", &err), 0);
+	state = board_edit(board);
+	board_text(&state->model, "%s", "m.gguf");
+	assert_int_equal(board_slices(state, 3), 0);
+	state->slices[2]->bytes = 7;
+	board_text(&state->slices[2]->name, "layer %d", 1);
+	board_reader(state)->bytes = 5;
+	board_publish(board);
+	board_phase(board, HEARTH__PHASE__PHASE_LOADING, "at %d", 1);
+	board_phase(board, HEARTH__PHASE__PHASE_LOADING, "at %d", 2);
+	assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+	assert_string_equal(answer->stage, "loader");
+	assert_string_equal(answer->model, "m.gguf");
+	assert_string_equal(answer->reason, "at 2");
+	assert_int_equal(answer->pid, getpid());
+	assert_int_equal(answer->n_slices, 3);
+	assert_string_equal(answer->slices[2]->name, "layer 1");
+	assert_int_equal(answer->reader->bytes, 5);
+	hearth__state__free_unpacked(answer, NULL);
+	board_close(board);
+}
+
+static void
+slices_made_again_replace_the_old_ones(void **unused)
+{
+	Hearth__State *state, *answer;
+	struct board *board;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_open(&board, scratch.dir, "loader", &err), 0);
+	state = board_edit(board);
+	assert_int_equal(board_slices(state, 3), 0);
+	assert_int_equal(board_slices(state, 1), 0);
+	board_publish(board);
+	assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+	assert_int_equal(answer->n_slices, 1);
+	hearth__state__free_unpacked(answer, NULL);
+	board_close(board);
+}
+
+static void
+a_stage_that_is_not_there_is_said_at_once(void **unused)
+{
+	Hearth__State *answer;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_ask(scratch.dir, "loader", 60000, &answer, &err), -ECONNREFUSED);
+	assert_non_null(strstr(err.text, "loader.state"));
+}
+
+static void
+a_watch_hears_what_was_said_before_it_came(void **unused)
+{
+	Hearth__State *state;
+	struct board *board;
+	struct watch *watch;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_open(&board, scratch.dir, "pinner", &err), 0);
+	board_phase(board, HEARTH__PHASE__PHASE_READY, "%s", "early");
+	assert_int_equal(watch_open(&watch, scratch.dir, "pinner", &service, &err), 0);
+	state = wait_for(watch, 1);
+	assert_string_equal(state->reason, "early");
+	assert_true(state->ready_ns > 0);
+	hearth__state__free_unpacked(state, NULL);
+	watch_close(watch);
+	board_close(board);
+}
+
+static void
+a_watch_follows_a_stage_through_its_restarts(void **unused)
+{
+	Hearth__State *state;
+	struct board *board;
+	struct watch *watch;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(watch_open(&watch, scratch.dir, "pinner", &service, &err), 0);
+	assert_null(watch_get(watch));
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(board_open(&board, scratch.dir, "pinner", &err), 0);
+		board_phase(board, HEARTH__PHASE__PHASE_LOADING, "round %d", round);
+		state = wait_for(watch, 1);
+		assert_int_equal(state->reason[strlen("round ")], '0' + round);
+		hearth__state__free_unpacked(state, NULL);
+		board_close(board);
+		assert_null(wait_for(watch, 0));
+	}
+	watch_close(watch);
+}
+
+static void
+a_watch_keeps_the_last_state_when_rubbish_comes(void **unused)
+{
+	static const uint8_t rubbish[] = { 0xff, 0xff, 0xff, 0x01 };
+	struct publisher *publisher;
+	struct watch *watch;
+	struct error err;
+	Hearth__State good = HEARTH__STATE__INIT, *state;
+	uint8_t bytes[64];
+	size_t n;
+
+	(void)unused;
+	good.version = 9;
+	n = hearth__state__pack(&good, bytes);
+	assert_int_equal(
+	    publisher_open(&publisher, scratch.dir, "pinner.state.pub", NULL, NULL, &err), 0);
+	assert_int_equal(watch_open(&watch, scratch.dir, "pinner", &service, &err), 0);
+	do { /* until it has joined */
+		publisher_send(publisher, bytes, n);
+		state = watch_get(watch);
+	} while (!state);
+	hearth__state__free_unpacked(state, NULL);
+	publisher_send(publisher, rubbish, sizeof(rubbish));
+	good.version = 10;
+	n = hearth__state__pack(&good, bytes);
+	publisher_send(publisher, bytes, n);
+	state = wait_for(watch, 10);
+	assert_int_equal(state->version, 10);
+	hearth__state__free_unpacked(state, NULL);
+	watch_close(watch);
+	publisher_close(publisher);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_question_gets_the_whole_state, setup, teardown),
+		cmocka_unit_test_setup_teardown(slices_made_again_replace_the_old_ones, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_stage_that_is_not_there_is_said_at_once, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_watch_hears_what_was_said_before_it_came, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_watch_follows_a_stage_through_its_restarts, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_watch_keeps_the_last_state_when_rubbish_comes,
+						setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
