@@ -1,0 +1,201 @@
+/* hearth report: the last start, stage by stage and layer by layer, in seconds from the start of
+ * the loader's process. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "scheduler/hearth.h"
+#include "scheduler/stack_json.h"
+#include "scheduler/stack_view.h"
+#include "scheduler/stage_line.h"
+
+/* The moments of a start; 0 = not yet, or the stage that knows it is away. */
+struct milestones {
+	uint64_t from; /* all are counted from here */
+	uint64_t loaded;
+	uint64_t answers; /* scheduler and worker are ready */
+	uint64_t first_token;
+	uint64_t sixteenth_token;
+};
+
+static struct milestones
+report_milestones(const struct stack_view *view)
+{
+	const Hearth__State *loader = view->state[LOADER], *worker = view->state[WORKER];
+	const Hearth__State *scheduler = view->state[SCHEDULER];
+	struct milestones moments = { 0 };
+
+	for (uint32_t i = 0; i < N_STAGES && !moments.from; i++)
+		if (view->state[i])
+			moments.from = view->state[i]->since_ns;
+	if (loader && loader->reader)
+		moments.loaded = loader->reader->end_ns ? loader->reader->end_ns : loader->ready_ns;
+	if (worker && worker->ready_ns && scheduler && scheduler->ready_ns)
+		moments.answers =
+		    worker->ready_ns > scheduler->ready_ns ? worker->ready_ns : scheduler->ready_ns;
+	if (scheduler && scheduler->serving) {
+		moments.first_token = scheduler->serving->first_token_ns;
+		moments.sixteenth_token = scheduler->serving->sixteenth_token_ns;
+	}
+	return moments;
+}
+
+/* Seconds from `from`, or "-"; negative for a stage older than the loader. */
+static const char *
+report_time(char ret[16], uint64_t from, uint64_t at)
+{
+	if (!at)
+		snprintf(ret, 16, "-");
+	else
+		snprintf(ret, 16, "%.3f", ((double)at - (double)from) / 1e9);
+	return ret;
+}
+
+static json_t *
+report_json_time(uint64_t from, uint64_t at)
+{
+	return at ? json_real(((double)at - (double)from) / 1e9) : json_null();
+}
+
+static const Hearth__Slice *
+report_slice(const Hearth__State *state, uint32_t i)
+{
+	return state && i < state->n_slices ? state->slices[i] : NULL;
+}
+
+static double
+report_rate(const Hearth__Slice *slice)
+{
+	double seconds = stage_seconds(slice->begin_ns, slice->end_ns);
+
+	return seconds > 0 ? (double)slice->bytes / seconds / 1e9 : 0;
+}
+
+static void
+report_layers(const struct stack_view *view, uint64_t from)
+{
+	printf("\n%-12s  %10s  %8s %8s %7s  %8s %8s  %s\n", "LAYER", "BYTES", "READ", "TO", "GB/s",
+	       "REGISTER", "TO", "CHECKSUM");
+	for (uint32_t i = 0; i < stack_slices(view); i++) {
+		const Hearth__Slice *read = report_slice(view->state[LOADER], i);
+		const Hearth__Slice *pinned = report_slice(view->state[PINNER], i);
+		struct slice_view slice = stack_slice(view, i);
+		char bytes[16], t[4][16], rate[16] = "-";
+
+		stage_bytes(bytes, slice.bytes);
+		if (read && report_rate(read) > 0)
+			snprintf(rate, sizeof(rate), "%.2f", report_rate(read));
+		printf("%-12s  %10s  %8s %8s %7s  %8s %8s  %016" PRIx64 "%s%s\n", slice.name, bytes,
+		       report_time(t[0], from, read ? read->begin_ns : 0),
+		       report_time(t[1], from, read ? read->end_ns : 0), rate,
+		       report_time(t[2], from, pinned ? pinned->begin_ns : 0),
+		       report_time(t[3], from, pinned ? pinned->end_ns : 0), slice.checksum,
+		       pinned && pinned->note[0] ? "  " : "", pinned ? pinned->note : "");
+	}
+}
+
+static void
+report_table(const struct stack_view *view)
+{
+	struct milestones moments = report_milestones(view);
+	char line[STAGE_LINE_BYTES], t[4][16];
+
+	printf("%s: %s\n\n%-9s  %8s %8s\n", view->name, stack_model(view), "STAGE", "BEGIN",
+	       "READY");
+	for (uint32_t i = 0; i < N_STAGES; i++) {
+		const Hearth__State *state = view->state[i];
+
+		if (!state) {
+			printf("%-9s  %8s %8s  %s\n", stage_names[i], "-", "-", view->word[i]);
+			continue;
+		}
+		stage_line(line, state, view->asked_ns);
+		printf("%-9s  %8s %8s  %s\n", stage_names[i],
+		       report_time(t[0], moments.from, state->since_ns),
+		       report_time(t[1], moments.from, state->ready_ns), line);
+	}
+	if (stack_slices(view))
+		report_layers(view, moments.from);
+	printf("\nseconds to arena loaded %s, able to answer %s, first token %s, 16 tokens %s\n",
+	       report_time(t[0], moments.from, moments.loaded),
+	       report_time(t[1], moments.from, moments.answers),
+	       report_time(t[2], moments.from, moments.first_token),
+	       report_time(t[3], moments.from, moments.sixteenth_token));
+}
+
+static json_t *
+report_json_layer(const struct stack_view *view, uint32_t i, uint64_t from)
+{
+	const Hearth__Slice *read = report_slice(view->state[LOADER], i);
+	const Hearth__Slice *pinned = report_slice(view->state[PINNER], i);
+	struct slice_view slice = stack_slice(view, i);
+
+	return json_pack("{s:s, s:I, s:o, s:o, s:f, s:o, s:o, s:s, s:o?}", "name", slice.name,
+			 "bytes", (json_int_t)slice.bytes, "read_begin",
+			 report_json_time(from, read ? read->begin_ns : 0), "read_end",
+			 report_json_time(from, read ? read->end_ns : 0), "gb_per_second",
+			 read ? report_rate(read) : 0.0, "register_begin",
+			 report_json_time(from, pinned ? pinned->begin_ns : 0), "register_end",
+			 report_json_time(from, pinned ? pinned->end_ns : 0), "note",
+			 pinned ? pinned->note : "", "checksum",
+			 slice.checksum ? stack_json_hex(slice.checksum) : NULL);
+}
+
+/* The stages as `status` gives them, with begin and ready; and the layers, and the moments. */
+static json_t *
+report_json(const struct stack_view *view)
+{
+	struct milestones moments = report_milestones(view);
+	json_t *report = stack_json(view), *layers = json_array();
+
+	for (uint32_t i = 0; i < N_STAGES; i++) {
+		const Hearth__State *state = view->state[i];
+		json_t *stage = json_object_get(json_object_get(report, "stages"), stage_names[i]);
+
+		json_object_set_new(stage, "begin",
+				    report_json_time(moments.from, state ? state->since_ns : 0));
+		json_object_set_new(stage, "ready",
+				    report_json_time(moments.from, state ? state->ready_ns : 0));
+	}
+	for (uint32_t i = 0; i < stack_slices(view); i++)
+		json_array_append_new(layers, report_json_layer(view, i, moments.from));
+	json_object_del(report, "slices");
+	json_object_set_new(report, "layers", layers);
+	json_object_set_new(
+	    report, "seconds",
+	    json_pack("{s:o, s:o, s:o, s:o}", "arena_loaded",
+		      report_json_time(moments.from, moments.loaded), "able_to_answer",
+		      report_json_time(moments.from, moments.answers), "first_token",
+		      report_json_time(moments.from, moments.first_token), "sixteen_tokens",
+		      report_json_time(moments.from, moments.sixteenth_token)));
+	return report;
+}
+
+int
+hearth_report(int argc, char **argv)
+{
+	struct stack_options options;
+	struct stack_view view = { 0 };
+	struct error err;
+	json_t *json;
+	int rc = stack_options_parse(&options, argc, argv, "report");
+
+	if (rc != 0)
+		return rc;
+	rc = stack_view_ask(&view, options.dir, &err);
+	if (rc < 0) {
+		log_error("%s", err.text);
+		return error_exit_code(rc);
+	}
+	if (options.json) {
+		json = report_json(&view);
+		json_dumpf(json, stdout, JSON_INDENT(1));
+		putchar('\n');
+		json_decref(json);
+	} else {
+		report_table(&view);
+	}
+	stack_view_close(&view);
+	return fflush(stdout) == 0 ? 0 : EXIT_SYSTEM;
+}

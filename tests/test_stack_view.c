@@ -1,0 +1,218 @@
+/* The stack as its stages tell it: who does not answer is told apart, slices are merged. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/board.h"
+#include "common/clock.h"
+#include "scheduler/stack_json.h"
+#include "scheduler/stack_view.h"
+#include "scheduler/stage_line.h"
+
+static char dir[64];
+
+static int
+make_dir(void **state)
+{
+	(void)state;
+	strcpy(dir, "/tmp/hearth-view-XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int
+remove_dir(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* A socket somebody has bound; the caller closes it. */
+static int
+bind_socket(const char *name, bool listens)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", dir, name);
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	if (listens)
+		assert_int_equal(listen(fd, 8), 0);
+	return fd;
+}
+
+static void
+without_its_folder_a_stack_is_not_up(void **state)
+{
+	struct stack_view view = { 0 };
+	struct error err;
+
+	(void)state;
+	assert_int_equal(stack_view_ask(&view, "/tmp/hearth-none/such", &err), -ENOENT);
+	assert_non_null(strstr(err.text, "not up"));
+}
+
+static void
+stopped_crashed_wedged_and_ready_are_told_apart(void **state)
+{
+	struct stack_view view = { 0 };
+	struct board *board;
+	struct error err;
+	int silent = bind_socket("worker.state", true);
+
+	(void)state;
+	close(bind_socket("pinner.state", false));
+	assert_int_equal(board_open(&board, dir, "loader", &err), 0);
+	board_phase(board, HEARTH__PHASE__PHASE_READY, "%s", "");
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	assert_string_equal(view.word[LOADER], "ready");
+	assert_string_equal(view.word[PINNER], "crashed");
+	assert_string_equal(view.word[WORKER], "wedged");
+	assert_string_equal(view.word[SCHEDULER], "stopped");
+	stack_view_close(&view);
+	board_close(board);
+	close(silent);
+}
+
+static void
+loading_without_a_move_for_seconds_is_stalled(void **state)
+{
+	Hearth__State loader = HEARTH__STATE__INIT;
+	uint64_t now = 100 * NS_PER_SECOND;
+
+	(void)state;
+	loader.phase = HEARTH__PHASE__PHASE_LOADING;
+	loader.progress_ns = now - NS_PER_SECOND;
+	assert_string_equal(stack_phase_word(&loader, now), "loading");
+	loader.progress_ns = now - 10 * NS_PER_SECOND;
+	assert_string_equal(stack_phase_word(&loader, now), "stalled");
+	loader.phase = HEARTH__PHASE__PHASE_READY;
+	assert_string_equal(stack_phase_word(&loader, now), "ready");
+}
+
+/* Two boards with two slices each; the pinner is one slice ahead. */
+static void
+open_two_boards(struct board *boards[2])
+{
+	static const char *const stages[2] = { "loader", "pinner" };
+	struct error err;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		Hearth__State *edit;
+
+		assert_int_equal(board_open(&boards[i], dir, stages[i], &err), 0);
+		edit = board_edit(boards[i]);
+		assert_int_equal(board_slices(edit, 2), 0);
+		board_text(&edit->model, "/models/a.gguf");
+		board_text(&edit->slices[0]->name, "trunk");
+		board_text(&edit->slices[1]->name, "layer 0");
+		edit->slices[0]->bytes = 4096;
+		edit->slices[1]->bytes = 8192;
+		edit->slices[0]->state =
+		    i ? HEARTH__SLICE_STATE__SLICE_REGISTERED : HEARTH__SLICE_STATE__SLICE_FILLED;
+		edit->slices[0]->checksum = i ? 0 : 0xabcdef;
+		board_publish(boards[i]);
+	}
+}
+
+static void
+a_slice_is_as_far_as_the_furthest_stage(void **state)
+{
+	struct stack_view view = { 0 };
+	struct board *boards[2];
+	struct slice_view slice;
+	struct error err;
+
+	(void)state;
+	open_two_boards(boards);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	assert_int_equal(stack_slices(&view), 2);
+	slice = stack_slice(&view, 0);
+	assert_string_equal(slice.name, "trunk");
+	assert_int_equal(slice.state, HEARTH__SLICE_STATE__SLICE_REGISTERED);
+	assert_int_equal(slice.checksum, 0xabcdef);
+	assert_int_equal(stack_slice(&view, 1).state, HEARTH__SLICE_STATE__SLICE_RESERVED);
+	stack_view_close(&view);
+	board_close(boards[0]);
+	board_close(boards[1]);
+}
+
+static void
+json_holds_name_model_stages_and_slices(void **state)
+{
+	struct stack_view view = { 0 };
+	struct board *boards[2];
+	struct error err;
+	json_t *json, *loader, *slice;
+
+	(void)state;
+	open_two_boards(boards);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	json = stack_json(&view);
+	assert_non_null(json);
+	assert_string_equal(json_string_value(json_object_get(json, "model")), "/models/a.gguf");
+	assert_memory_equal(json_string_value(json_object_get(json, "name")), "view-", 5);
+	loader = json_object_get(json_object_get(json, "stages"), "loader");
+	assert_string_equal(json_string_value(json_object_get(loader, "state")), "starting");
+	assert_int_equal(json_integer_value(json_object_get(loader, "pid")), getpid());
+	assert_true(json_integer_value(json_object_get(loader, "since")) > 0);
+	assert_true(json_is_null(
+	    json_object_get(json_object_get(json_object_get(json, "stages"), "worker"), "pid")));
+	slice = json_array_get(json_object_get(json, "slices"), 0);
+	assert_string_equal(json_string_value(json_object_get(slice, "state")), "registered");
+	assert_string_equal(json_string_value(json_object_get(slice, "checksum")),
+			    "0000000000abcdef");
+	assert_int_equal(json_integer_value(json_object_get(slice, "bytes")), 4096);
+	json_decref(json);
+	stack_view_close(&view);
+	board_close(boards[0]);
+	board_close(boards[1]);
+}
+
+/* A line longer than its room is cut, never overrun. */
+static void
+a_long_reason_is_cut(void **state)
+{
+	Hearth__State pinner = HEARTH__STATE__INIT;
+	Hearth__Pinning pinning = HEARTH__PINNING__INIT;
+	char reason[2 * STAGE_LINE_BYTES], line[STAGE_LINE_BYTES];
+
+	(void)state;
+	memset(reason, 'x', sizeof(reason) - 1);
+	reason[sizeof(reason) - 1] = '\0';
+	pinner.reason = reason;
+	pinner.pinning = &pinning;
+	stage_line(line, &pinner, 1);
+	assert_int_equal(strlen(line), STAGE_LINE_BYTES - 1);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_its_folder_a_stack_is_not_up),
+		cmocka_unit_test_setup_teardown(stopped_crashed_wedged_and_ready_are_told_apart,
+						make_dir, remove_dir),
+		cmocka_unit_test(loading_without_a_move_for_seconds_is_stalled),
+		cmocka_unit_test_setup_teardown(a_slice_is_as_far_as_the_furthest_stage, make_dir,
+						remove_dir),
+		cmocka_unit_test_setup_teardown(json_holds_name_model_stages_and_slices, make_dir,
+						remove_dir),
+		cmocka_unit_test(a_long_reason_is_cut),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
