@@ -19,6 +19,7 @@
 #include "common/types.h"
 #include "proto/limits.h"
 #include "tests/gguf_builder.h"
+#include "tests/random_blocks.h"
 
 #define PIECE_BYTES (8u << 20) /* one pwrite: large enough for any drive's best speed */
 #define MAX_MAKERS 64
@@ -153,86 +154,6 @@ unplan(struct maker *maker)
 	maker->tensors = NULL;
 }
 
-/* -- random blocks -- */
-
-static uint64_t
-random_next(uint64_t *state)
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
-
-static void
-random_fill(uint64_t *state, uint8_t *to, size_t n)
-{
-	uint64_t value;
-
-	for (size_t i = 0; i < n; i += sizeof(value)) {
-		value = random_next(state);
-		memcpy(to + i, &value, n - i < sizeof(value) ? n - i : sizeof(value));
-	}
-}
-
-/* d, dmin, 12 bytes of scales, 128 of quants.  Scale and minimum of a sub-block are the same number
- * and dmin is 7.5 d, so that a weight is d * scale * (quant - 7.5): around 0. */
-static void
-random_q4_k(uint64_t *state, uint8_t *block, float deviation)
-{
-	uint16_t d = type_float_to_half(deviation / 169), dmin;
-	uint8_t scales[8];
-
-	dmin = type_float_to_half(7.5f * type_half_to_float(d));
-	random_fill(state, block, 144);
-	random_fill(state, scales, sizeof(scales));
-	memcpy(block, &d, 2);
-	memcpy(block + 2, &dmin, 2);
-	for (int i = 0; i < 4; i++) {
-		block[4 + i] = block[8 + i] = scales[i];
-		block[12 + i] = (uint8_t)((scales[4 + i] & 15) * 17);
-	}
-}
-
-/* 128 low and 64 high bytes of quants, 16 signed scales, d. */
-static void
-random_q6_k(uint64_t *state, uint8_t *block, float deviation)
-{
-	uint16_t d = type_float_to_half(deviation / 1366);
-
-	random_fill(state, block, 208);
-	memcpy(block + 208, &d, 2);
-}
-
-static void
-random_f32(uint64_t *state, uint8_t *to, float middle, float deviation)
-{
-	float value = (float)(random_next(state) >> 40) * 0x1p-24f;
-
-	value = middle + deviation * 1.732f * (2 * value - 1);
-	memcpy(to, &value, sizeof(value));
-}
-
-/* `n` bytes, whole blocks of the tensor; the stream is the piece's own. */
-static void
-fill(const struct tensor *tensor, uint64_t stream, uint8_t *to, uint64_t n)
-{
-	float deviation = 1 / sqrtf((float)tensor->columns);
-	uint64_t state = stream, step = type_find(tensor->type)->block_bytes;
-
-	for (uint64_t i = 0; i < n; i += step) {
-		if (tensor->type == TYPE_Q4_K)
-			random_q4_k(&state, to + i, deviation);
-		else if (tensor->type == TYPE_Q6_K)
-			random_q6_k(&state, to + i, deviation);
-		else if (tensor->norm)
-			random_f32(&state, to + i, 1, 0.05f);
-		else
-			random_f32(&state, to + i, 0, deviation);
-	}
-}
-
 /* -- writing -- */
 
 /* A piece is whole blocks of one tensor; pieces are numbered through all tensors.  False: none. */
@@ -288,9 +209,10 @@ make_pieces(void *arg)
 		piece = atomic_fetch_add(&maker->next_piece, 1);
 		if (!find_piece(maker, piece, &tensor, &from, &bytes))
 			break;
-		fill(tensor,
-		     (maker->seed + 1) * 0xd1342543de82ef95ull + piece * 0x2545f4914f6cdd1dull,
-		     buffer, bytes);
+		random_blocks(buffer, bytes, tensor->type, tensor->norm ? 1 : 0,
+			      tensor->norm ? 0.05f : 1 / sqrtf((float)tensor->columns),
+			      (maker->seed + 1) * 0xd1342543de82ef95ull +
+				  piece * 0x2545f4914f6cdd1dull);
 		rc =
 		    write_all(maker->fd, buffer, bytes, maker->data_offset + tensor->offset + from);
 	}
