@@ -166,7 +166,9 @@ board_open(struct board **ret, const char *dir, const char *stage, struct error 
 		goto fail;
 	}
 	snprintf(name, sizeof(name), "%s.state.pub", stage);
+	pthread_mutex_lock(&board->lock); /* a follower may join before this returns */
 	rc = publisher_open(&board->publisher, dir, name, board_joined, board, err);
+	pthread_mutex_unlock(&board->lock);
 	if (rc < 0)
 		goto fail;
 	snprintf(name, sizeof(name), "%s.state", stage);

@@ -1,0 +1,315 @@
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pinner/pinner.h"
+#include "tests/scratch.h"
+
+#define LAYERS 2u
+#define EXPERTS 4u
+#define MATRIX 512u /* bytes of a role */
+#define SLOT_BYTES (N_ROLES * MATRIX)
+
+static struct scratch scratch;
+static struct pinner pinner;
+static struct server *server;
+static struct client *client;
+static pthread_t mover;
+static struct model_layer layers[LAYERS];
+static bool usable[LAYERS + 1];
+static struct error err;
+
+/* The byte that fills the matrix of an expert. */
+static uint8_t
+mark(uint32_t layer, uint32_t expert, uint32_t role)
+{
+	return (uint8_t)(1 + (layer * EXPERTS + expert) * N_ROLES + role);
+}
+
+static void
+make_model(void)
+{
+	pinner.model = (struct model){ .n_layers = LAYERS, .n_experts = EXPERTS, .layers = layers };
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		for (uint32_t r = 0; r < N_ROLES; r++) {
+			struct experts *experts = &layers[l].role[r];
+
+			*experts =
+			    (struct experts){ .stride = MATRIX,
+					      .bytes = MATRIX,
+					      .offset = (l * N_ROLES + r) * EXPERTS * MATRIX };
+			for (uint32_t e = 0; e < EXPERTS; e++)
+				memset(pinner.arena.base + experts->offset + e * MATRIX,
+				       mark(l, e, r), MATRIX);
+		}
+	}
+}
+
+static int
+setup(void **state)
+{
+	(void)state;
+	scratch_open(&scratch);
+	pinner = (struct pinner){ .attached = true, .usable = usable };
+	pthread_mutex_init(&pinner.lock, NULL);
+	pthread_cond_init(&pinner.moves, NULL);
+	if (arena_create(&pinner.arena, ARENA_SLICE_ALIGN, &err) < 0 ||
+	    board_open(&pinner.board, scratch.dir, "pinner", &err) < 0 ||
+	    device_open(&pinner.device, "cpu", &err) < 0 || mover_start(&pinner, &mover) < 0)
+		return -1;
+	pinner.lending.device = pinner.device;
+	make_model();
+	for (uint32_t i = 0; i <= LAYERS; i++)
+		usable[i] = true;
+	if (server_open(&server, scratch.dir, "pinner.lend", desk_answer, &pinner, &err) < 0)
+		return -1;
+	return client_open(&client, scratch.dir, "pinner.lend", &err);
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	client_close(client);
+	mover_stop(&pinner, mover);
+	server_close(server);
+	board_close(pinner.board);
+	slot_table_close(&pinner.slots);
+	lending_close(&pinner.lending);
+	arena_close(&pinner.arena);
+	device_close(pinner.device);
+	scratch_close(&scratch);
+	return 0;
+}
+
+static Hearth__LendReply *
+ask_bytes(const uint8_t *bytes, size_t n)
+{
+	Hearth__LendReply *reply;
+	uint8_t *answer;
+	size_t answer_n;
+
+	assert_int_equal(client_ask(client, bytes, n, 20000, &answer, &answer_n), 0);
+	reply = hearth__lend_reply__unpack(NULL, answer_n, answer);
+	assert_non_null(reply);
+	free(answer);
+	return reply;
+}
+
+static Hearth__LendReply *
+ask(const Hearth__LendRequest *request)
+{
+	uint8_t bytes[4096];
+
+	assert_true(hearth__lend_request__get_packed_size(request) <= sizeof(bytes));
+	return ask_bytes(bytes, hearth__lend_request__pack(request, bytes));
+}
+
+static Hearth__LendReply *
+ask_lend(const char *key, uint64_t bytes, Hearth__Place place)
+{
+	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
+	Hearth__Lend lend = HEARTH__LEND__INIT;
+
+	lend.key = (char *)key;
+	lend.bytes = bytes;
+	lend.place = place;
+	request.what_case = HEARTH__LEND_REQUEST__WHAT_LEND;
+	request.lend = &lend;
+	return ask(&request);
+}
+
+static Hearth__LendReply *
+ask_move(uint64_t slot_bytes, const struct slot_move *moves, size_t n)
+{
+	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
+	Hearth__Move__One one[8], *list[8];
+	Hearth__Move move = HEARTH__MOVE__INIT;
+
+	for (size_t i = 0; i < n; i++) {
+		hearth__move__one__init(&one[i]);
+		one[i].layer = moves[i].layer;
+		one[i].expert = moves[i].expert;
+		one[i].slot = moves[i].slot;
+		list[i] = &one[i];
+	}
+	move.slot_bytes = slot_bytes;
+	move.n_moves = n;
+	move.moves = list;
+	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;
+	request.move = &move;
+	return ask(&request);
+}
+
+static void
+done(Hearth__LendReply *reply)
+{
+	hearth__lend_reply__free_unpacked(reply, NULL);
+}
+
+static void
+refused(Hearth__LendReply *reply, int code, const char *word)
+{
+	assert_int_equal(reply->error, code);
+	assert_non_null(strstr(reply->text, word));
+	assert_null(reply->granted);
+	done(reply);
+}
+
+static void
+rubbish_is_refused_and_harms_nobody(void **state)
+{
+	static const uint8_t rubbish[] = { 0xff, 0x00, 0x12, 0x34 };
+
+	(void)state;
+	refused(ask_bytes(rubbish, sizeof(rubbish)), -EPROTO, "no LendRequest");
+	refused(ask_bytes(rubbish, 0), -EPROTO, "asks for nothing");
+	done(ask_lend("kv", 4096, HEARTH__PLACE__PLACE_DEVICE));
+	assert_int_equal(pinner.lending.n, 1);
+}
+
+static void
+a_lent_region_is_the_same_memory_for_the_next_worker(void **state)
+{
+	struct shared_memory first, second;
+	Hearth__LendReply *reply = ask_lend("kv", 4096, HEARTH__PLACE__PLACE_DEVICE);
+
+	(void)state;
+	assert_int_equal(reply->error, 0);
+	assert_true(reply->granted->fresh);
+	assert_int_equal(shared_memory_attach(&first, reply->granted->path, 4096, &err), 0);
+	((uint8_t *)first.at)[100] = 42;
+	shared_memory_close(&first);
+	done(reply);
+	client_close(client);
+	assert_int_equal(client_open(&client, scratch.dir, "pinner.lend", &err), 0);
+	reply = ask_lend("kv", 4096, HEARTH__PLACE__PLACE_DEVICE);
+	assert_false(reply->granted->fresh);
+	assert_int_equal(shared_memory_attach(&second, reply->granted->path, 4096, &err), 0);
+	assert_int_equal(((uint8_t *)second.at)[100], 42);
+	shared_memory_close(&second);
+	done(reply);
+}
+
+static void
+a_device_that_computes_from_the_arena_has_no_trunk_to_lend(void **state)
+{
+	(void)state;
+	refused(ask_lend("trunk", 0, HEARTH__PLACE__PLACE_DEVICE), -EINVAL, "arena");
+	refused(ask_lend("kv", 4096, (Hearth__Place)7), -EINVAL, "place 7");
+}
+
+static void
+moved_experts_are_in_their_slots_role_by_role(void **state)
+{
+	const struct slot_move moves[] = { { 1, 3, 0 }, { 0, 2, 4 } };
+	Hearth__LendReply *reply;
+	const uint8_t *slots;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	reply = ask_move(SLOT_BYTES, moves, 2);
+	assert_int_equal(reply->error, 0);
+	assert_int_equal(reply->n_slots, 2);
+	done(reply);
+	slots = lending_find(&pinner.lending, "slots")->device.at;
+	for (uint32_t i = 0; i < 2; i++) {
+		for (uint32_t r = 0; r < N_ROLES; r++) {
+			const uint8_t *at = slots + moves[i].slot * SLOT_BYTES + r * MATRIX;
+
+			assert_int_equal(at[0], mark(moves[i].layer, moves[i].expert, r));
+			assert_int_equal(at[MATRIX - 1], at[0]);
+		}
+	}
+}
+
+static void
+the_next_worker_is_told_what_the_slots_hold(void **state)
+{
+	const struct slot_move moves[] = { { 1, 3, 0 }, { 0, 2, 4 } }, again = { 1, 1, 4 };
+	Hearth__LendReply *reply;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	done(ask_move(SLOT_BYTES, moves, 2));
+	done(ask_move(SLOT_BYTES, &again, 1));
+	reply = ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE);
+	assert_int_equal(reply->n_slots, 2);
+	assert_int_equal(reply->slots[1]->slot, 4);
+	assert_int_equal(reply->slots[1]->layer, 1);
+	assert_int_equal(reply->slots[1]->expert, 1);
+	done(reply);
+}
+
+static void
+a_move_that_makes_no_sense_changes_nothing(void **state)
+{
+	const struct slot_move good = { 0, 0, 0 }, layer = { LAYERS, 0, 0 },
+			       expert = { 0, EXPERTS, 0 }, slot = { 0, 0, 5 };
+	const struct slot_move twice[] = { { 0, 0, 1 }, { 0, 1, 1 } };
+	const struct slot_move half[] = { { 0, 0, 1 }, { 1, 0, 2 } };
+	Hearth__LendReply *reply;
+
+	(void)state;
+	refused(ask_move(SLOT_BYTES, &good, 1), -ENOENT, "lend the region first");
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	refused(ask_move(SLOT_BYTES + 1, &good, 1), -EINVAL, "1536");
+	refused(ask_move(SLOT_BYTES, &layer, 1), -EINVAL, "layer 2");
+	refused(ask_move(SLOT_BYTES, &expert, 1), -EINVAL, "expert 4");
+	refused(ask_move(SLOT_BYTES, &slot, 1), -EINVAL, "slot 5");
+	refused(ask_move(SLOT_BYTES, twice, 2), -EINVAL, "twice");
+	usable[2] = false;
+	refused(ask_move(SLOT_BYTES, half, 2), -EAGAIN, "not loaded");
+	reply = ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE);
+	assert_int_equal(reply->n_slots, 0);
+	done(reply);
+}
+
+static void
+released_slots_are_forgotten(void **state)
+{
+	const struct slot_move move = { 0, 0, 0 };
+	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
+	Hearth__Release release = HEARTH__RELEASE__INIT;
+	Hearth__LendReply *reply;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	done(ask_move(SLOT_BYTES, &move, 1));
+	release.key = "slots";
+	request.what_case = HEARTH__LEND_REQUEST__WHAT_RELEASE;
+	request.release = &release;
+	reply = ask(&request);
+	assert_int_equal(reply->error, 0);
+	done(reply);
+	refused(ask(&request), -ENOENT, "slots");
+	refused(ask_move(SLOT_BYTES, &move, 1), -ENOENT, "lend the region first");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(rubbish_is_refused_and_harms_nobody, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+		    a_lent_region_is_the_same_memory_for_the_next_worker, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+		    a_device_that_computes_from_the_arena_has_no_trunk_to_lend, setup, teardown),
+		cmocka_unit_test_setup_teardown(moved_experts_are_in_their_slots_role_by_role,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(the_next_worker_is_told_what_the_slots_hold, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_move_that_makes_no_sense_changes_nothing, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(released_slots_are_forgotten, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
