@@ -1,0 +1,68 @@
+#include "loader/adopt.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "common/board.h"
+
+#define ASK_MS                                                                            \
+	200 /* an answer takes less than one; a pinner that hangs must not stop the start \
+	     */
+
+static int
+attach(struct arena *ret, const Hearth__Arena *named, const struct arena_head *head,
+       struct error *why)
+{
+	struct arena_want want = { .bytes = head->bytes,
+				   .fingerprint = head->fingerprint,
+				   .layout_hash = head->layout_hash };
+	int rc = arena_attach(ret, named->path, true, &want, why);
+
+	if (rc == -EPERM || rc == -EACCES)
+		rc = arena_attach(ret, named->path, false, &want, why);
+	return rc;
+}
+
+static bool
+take(struct arena *ret, const Hearth__State *pinner, const struct arena_head *head, bool *filled,
+     uint64_t *checksums, struct error *why)
+{
+	const Hearth__Arena *named = pinner->arena;
+
+	if (!named || !named->path || !named->path[0]) {
+		error_set(why, -ENOENT, "the pinner has none");
+		return false;
+	}
+	if (named->bytes != head->bytes || named->fingerprint != head->fingerprint ||
+	    named->layout_hash != head->layout_hash || pinner->n_slices != head->n_slices) {
+		error_set(why, -EBADMSG,
+			  "the pinner's is of model %016" PRIx64 " layout %016" PRIx64
+			  ", want %016" PRIx64 " %016" PRIx64,
+			  named->fingerprint, named->layout_hash, head->fingerprint,
+			  head->layout_hash);
+		return false;
+	}
+	if (attach(ret, named, head, why) < 0)
+		return false;
+	for (size_t i = 0; i < pinner->n_slices; i++) {
+		const Hearth__Slice *slice = pinner->slices[i];
+
+		filled[i] = slice->state >= HEARTH__SLICE_STATE__SLICE_FILLED && slice->checksum;
+		checksums[i] = filled[i] ? slice->checksum : 0;
+	}
+	return true;
+}
+
+bool
+adopt_arena(struct arena *ret, const char *dir, const struct arena_head *head, bool *filled,
+	    uint64_t *checksums, struct error *ret_why)
+{
+	Hearth__State *pinner;
+	bool taken;
+
+	if (board_ask(dir, "pinner", ASK_MS, &pinner, ret_why) < 0)
+		return false;
+	taken = take(ret, pinner, head, filled, checksums, ret_why);
+	hearth__state__free_unpacked(pinner, NULL);
+	return taken;
+}

@@ -1,0 +1,200 @@
+#include "loader/load.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/model.h"
+#include "loader/adopt.h"
+#include "loader/directory.h"
+#include "loader/fetch.h"
+#include "loader/load_board.h"
+#include "loader/room.h"
+
+/* Said before there is an arena, not when the first piece is due. */
+static int
+check_direct(const struct load *load, struct error *err)
+{
+	struct fetch fetch;
+	int rc;
+
+	if (strcmp(load->options->read, "direct") != 0)
+		return 0;
+	rc = fetch_open(&fetch, &io_system, &load->files, &load->placement, NULL, true, err);
+	if (rc == 0)
+		fetch_close(&fetch);
+	return rc;
+}
+
+int
+load_plan(struct load *load, struct error *err)
+{
+	struct model_files *files = &load->files;
+	struct model model;
+	int rc = model_files_open(files, load->options->model, err);
+
+	if (rc < 0)
+		return rc;
+	rc = model_read(&model, &files->shards[0].gguf, files->tensors, files->n_tensors,
+			files->shards[0].path, err);
+	if (rc < 0)
+		return rc;
+	snprintf(load->name, sizeof(load->name), "%s", model.name);
+	model_close(&model);
+	rc = placement_open(&load->placement, files->tensors, files->n_tensors,
+			    files->shards[0].gguf.header_bytes, err);
+	if (rc < 0)
+		return rc;
+	rc = check_direct(load, err);
+	if (rc < 0)
+		return rc;
+	load->head = directory_head(&load->placement, files);
+	load->filled = calloc(load->placement.n_slices, sizeof(*load->filled));
+	load->checksums = calloc(load->placement.n_slices, sizeof(*load->checksums));
+	if (!load->filled || !load->checksums)
+		return error_sys(err, -ENOMEM, "%" PRIu32 " slices", load->placement.n_slices);
+	return checksum_plan_open(&load->plan, files->tensors, files->n_tensors,
+				  load->placement.n_slices, err);
+}
+
+/* A sealed arena is whole; a checksum that nobody recorded is taken from its bytes. */
+static void
+complete_sealed(struct load *load)
+{
+	for (uint32_t i = 0; i < load->placement.n_slices; i++) {
+		if (load->filled[i])
+			continue;
+		for (uint64_t k = load->plan.first[i]; k < load->plan.first[i + 1]; k++)
+			load->plan.units[k].hash =
+			    checksum_unit_hash(&load->plan.units[k], load->arena.base);
+		load->checksums[i] = checksum_slice(&load->plan, i);
+		load->filled[i] = true;
+	}
+}
+
+static int
+make_arena(struct load *load, struct error *err)
+{
+	int rc = room_check(load->head.bytes, room_available("/proc", "/sys/fs/cgroup"),
+			    load->files.shards[0].path, err);
+
+	if (rc == 0)
+		rc = arena_create(&load->arena, load->head.bytes, err);
+	if (rc == 0)
+		rc =
+		    directory_write(&load->arena, &load->head, &load->placement, &load->files, err);
+	return rc;
+}
+
+int
+load_take_arena(struct load *load, struct error *err)
+{
+	uint32_t filled = 0;
+	struct error why;
+	int rc = 0;
+
+	if (adopt_arena(&load->arena, load->options->dir, &load->head, load->filled,
+			load->checksums, &why)) {
+		if (!load->arena.writable)
+			complete_sealed(load);
+		for (uint32_t i = 0; i < load->placement.n_slices; i++)
+			filled += load->filled[i];
+		log_info("took the warm arena back from the pinner: %" PRIu32 " of %" PRIu32
+			 " slices are filled",
+			 filled, load->placement.n_slices);
+	} else {
+		log_info("a new arena of %" PRIu64 " MiB: %s", load->head.bytes >> 20, why.text);
+		rc = make_arena(load, err);
+	}
+	if (rc == 0)
+		rc = pieces_open(&load->pieces, &load->placement, &load->plan, load->filled, err);
+	if (rc == 0)
+		rc = load_publish_arena(load, err);
+	return rc;
+}
+
+static void
+read_ended(void *arg)
+{
+	struct load *load = arg;
+
+	atomic_store(&load->read_ended, true);
+	service_wake(load->service);
+}
+
+int
+load_read(struct load *load, struct error *err)
+{
+	struct reader_config config = {
+		.io = &io_system,
+		.files = &load->files,
+		.placement = &load->placement,
+		.pieces = &load->pieces,
+		.plan = &load->plan,
+		.arena = load->arena.base,
+		.threads = load->options->threads,
+		.direct = strcmp(load->options->read, "direct") == 0,
+		.events = { .arg = load,
+			    .begun = load_slice_begun,
+			    .moved = load_bytes_moved,
+			    .filled = load_slice_filled,
+			    .ended = read_ended },
+	};
+	struct reader *reader;
+	uint64_t seen = 0;
+	int rc;
+
+	if (load->pieces.n == 0)
+		return 0;
+	rc = reader_open(&reader, &config, err);
+	if (rc < 0)
+		return rc;
+	while (!atomic_load(&load->read_ended) && service_wait(load->service, &seen, 0))
+		;
+	if (!atomic_load(&load->read_ended))
+		reader_stop(reader);
+	rc = reader_join(reader, err);
+	reader_close(reader);
+	return rc;
+}
+
+static void
+log_checksums(const struct load *load)
+{
+	for (uint32_t i = 0; i < load->placement.n_slices; i++)
+		log_info("checksum of %s: %016" PRIx64, load->placement.slices[i].name,
+			 load->checksums[i]);
+	log_info("checksum of the arena: %016" PRIx64,
+		 checksum_whole(load->checksums, load->placement.n_slices));
+}
+
+int
+load_finish(struct load *load, struct error *err)
+{
+	int rc = load->arena.writable ? arena_seal(&load->arena) : 0;
+
+	if (rc < 0)
+		return error_sys(err, rc, "arena: sealing against writing");
+	if (load->options->verify)
+		log_checksums(load);
+	load_publish_ready(load);
+	pieces_close(&load->pieces);
+	checksum_plan_close(&load->plan);
+	model_files_close(&load->files);
+	return 0;
+}
+
+void
+load_close(struct load *load)
+{
+	pieces_close(&load->pieces);
+	checksum_plan_close(&load->plan);
+	placement_close(&load->placement);
+	model_files_close(&load->files);
+	free(load->filled);
+	free(load->checksums);
+	arena_close(&load->arena);
+}

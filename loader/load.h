@@ -1,0 +1,51 @@
+/* One start of the loader: from a path to a whole arena, told on the board step by step. */
+#ifndef HEARTH_LOADER_LOAD_H
+#define HEARTH_LOADER_LOAD_H
+
+#include <stdatomic.h>
+
+#include "common/board.h"
+#include "common/service.h"
+#include "loader/reader.h"
+
+struct load_options {
+	const char *dir;
+	const char *model;
+	const char *read; /* "auto", "buffered", "direct" */
+	uint32_t threads;
+	bool verify;
+};
+
+struct load {
+	const struct load_options *options;
+	struct service *service;
+	struct board *board;
+	struct model_files files;
+	char name[128]; /* the model's */
+	struct placement placement;
+	struct checksum_plan plan;
+	struct arena_head head;
+	struct arena arena;
+	bool *filled;        /* (slices); of an adopted arena, from the begin */
+	uint64_t *checksums; /* (slices) */
+	struct pieces pieces;
+	uint64_t published_bytes; /* as the board had them last */
+	atomic_bool read_ended;
+};
+
+/* Reads the headers, checks the model whole and decides every place.  Nothing is allocated for the
+ * weights yet. */
+int load_plan(struct load *load, struct error *err);
+
+/* An arena to fill: the pinner's where it is the very same, else a new one. */
+int load_take_arena(struct load *load, struct error *err);
+
+/* Reads what is not filled; returns when all is, or with -ECANCELED when the process leaves. */
+int load_read(struct load *load, struct error *err);
+
+/* No more writing; the files are let go. */
+int load_finish(struct load *load, struct error *err);
+
+void load_close(struct load *load); /* the arena too */
+
+#endif

@@ -1,0 +1,141 @@
+#include "loader/load_board.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/shared_memory.h"
+
+/* Bytes between two messages that say no more than how far reading is. */
+#define PUBLISH_BYTES (256ull << 20)
+
+static void
+fill_arena(const struct load *load, Hearth__Arena *named)
+{
+	char path[SHARED_PATH_BYTES];
+
+	shared_memory_path(path, load->arena.fd);
+	board_text(&named->path, "%s", path);
+	named->bytes = load->arena.bytes;
+	named->inode = load->arena.inode;
+	named->fingerprint = load->head.fingerprint;
+	named->layout_hash = load->head.layout_hash;
+}
+
+static void
+fill_slice(const struct load *load, uint32_t i, uint64_t now, Hearth__Slice *slice)
+{
+	board_text(&slice->name, "%s", load->placement.slices[i].name);
+	slice->offset = load->placement.slices[i].offset;
+	slice->bytes = load->placement.slices[i].bytes;
+	slice->state = HEARTH__SLICE_STATE__SLICE_RESERVED;
+	if (!load->filled[i])
+		return;
+	slice->state = HEARTH__SLICE_STATE__SLICE_FILLED;
+	slice->checksum = load->checksums[i];
+	slice->begin_ns = now; /* taken over */
+	slice->end_ns = now;
+}
+
+static void
+fill_reader(const struct load *load, uint64_t now, Hearth__Reader *reader)
+{
+	const char *read = load->options->read;
+	uint64_t whole = 0;
+
+	for (uint64_t i = 0; i < load->placement.n_runs; i++)
+		whole += load->placement.runs[i].bytes;
+	board_text(&reader->chosen, "%s", strcmp(read, "direct") == 0 ? "direct" : "buffered");
+	if (strcmp(read, "auto") == 0)
+		board_text(&reader->reason, "auto: buffered");
+	else
+		board_text(&reader->reason, "--read %s", read);
+	reader->threads = load->options->threads;
+	reader->total_bytes = load->pieces.bytes;
+	reader->adopted_bytes = whole - load->pieces.bytes;
+	reader->begin_ns = now;
+}
+
+int
+load_publish_arena(struct load *load, struct error *err)
+{
+	Hearth__State *state = board_edit(load->board);
+	Hearth__Arena *named = board_arena(state);
+	Hearth__Reader *reader = board_reader(state);
+	uint64_t now = clock_ns();
+	int rc = named && reader ? board_slices(state, load->placement.n_slices) : -ENOMEM;
+
+	if (rc == 0) {
+		fill_arena(load, named);
+		fill_reader(load, now, reader);
+		for (uint32_t i = 0; i < load->placement.n_slices; i++)
+			fill_slice(load, i, now, state->slices[i]);
+		state->phase = HEARTH__PHASE__PHASE_LOADING;
+		board_text(&state->model_name, "%s", load->name);
+		board_text(&state->reason, "%s", "");
+		log_info("%s: %" PRIu32 " slices, %" PRIu64 " MiB to read, %s, %" PRIu32 " threads",
+			 load->name, load->placement.n_slices, load->pieces.bytes >> 20,
+			 reader->reason, reader->threads);
+	}
+	board_publish(load->board);
+	return rc < 0 ? error_sys(err, rc, "state") : 0;
+}
+
+void
+load_slice_begun(void *arg, uint32_t slice)
+{
+	struct load *load = arg;
+	Hearth__State *state = board_edit(load->board);
+
+	state->slices[slice]->begin_ns = clock_ns();
+	board_publish(load->board);
+}
+
+void
+load_bytes_moved(void *arg, uint64_t bytes)
+{
+	struct load *load = arg;
+	Hearth__State *state;
+
+	board_progress(load->board);
+	if (bytes - load->published_bytes < PUBLISH_BYTES && bytes < load->pieces.bytes)
+		return;
+	load->published_bytes = bytes;
+	state = board_edit(load->board);
+	state->reader->bytes = bytes;
+	if (bytes == load->pieces.bytes)
+		state->reader->end_ns = clock_ns();
+	board_publish(load->board);
+}
+
+void
+load_slice_filled(void *arg, uint32_t slice, uint64_t checksum)
+{
+	struct load *load = arg;
+	Hearth__State *state = board_edit(load->board);
+
+	load->filled[slice] = true;
+	load->checksums[slice] = checksum;
+	state->slices[slice]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
+	state->slices[slice]->checksum = checksum;
+	state->slices[slice]->end_ns = clock_ns();
+	board_publish(load->board);
+}
+
+void
+load_publish_ready(struct load *load)
+{
+	Hearth__State *state = board_edit(load->board);
+	Hearth__Reader *reader = state->reader;
+
+	if (reader->end_ns == 0)
+		reader->end_ns = reader->begin_ns; /* nothing was read */
+	if (reader->bytes)
+		log_info("read %" PRIu64 " MiB in %.2f s, %.2f GB/s", reader->bytes >> 20,
+			 (double)(reader->end_ns - reader->begin_ns) / 1e9,
+			 (double)reader->bytes / (double)(reader->end_ns - reader->begin_ns));
+	state->phase = HEARTH__PHASE__PHASE_READY;
+	board_publish(load->board);
+}

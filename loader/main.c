@@ -1,0 +1,115 @@
+/* loader: gets a model's path; gives the arena with every byte of it in place, slice by slice, and
+ * keeps it; leaves when its stdin ends. */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "loader/load.h"
+
+#define MAX_DEFAULT_THREADS 16 /* more do not read faster */
+
+static uint32_t
+default_threads(void)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (cores < 1)
+		return 2;
+	return cores * 2 < MAX_DEFAULT_THREADS ? (uint32_t)cores * 2 : MAX_DEFAULT_THREADS;
+}
+
+static int
+read_options(int argc, char **argv, struct load_options *ret, struct error *err)
+{
+	static const char *const reads[] = { "auto", "buffered", "direct", NULL };
+	struct load_options options = { .read = "auto" };
+	uint64_t threads = default_threads();
+	const struct option_def defs[] = {
+		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
+		{ .name = "--read", .kind = OPTION_TEXT, .to = &options.read, .choices = reads },
+		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .min = 1, .max = 256 },
+		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
+	};
+	uint32_t n_words = 0;
+	int rc = options_parse(argc, argv, defs, sizeof(defs) / sizeof(*defs), &options.model, 1,
+			       &n_words, err);
+
+	if (rc < 0)
+		return rc;
+	if (!options.dir)
+		return error_set(err, -EINVAL, "--dir: the runtime folder is missing");
+	if (n_words == 0)
+		return error_set(err, -EINVAL,
+				 "want a model: loader --dir DIR [OPTIONS] MODEL.gguf");
+	options.threads = (uint32_t)threads;
+	*ret = options;
+	return 0;
+}
+
+static int
+load_whole(struct load *load, struct error *err)
+{
+	int rc = load_plan(load, err);
+
+	if (rc == 0)
+		rc = load_take_arena(load, err);
+	if (rc < 0)
+		return rc;
+	service_ready(load->service);
+	rc = load_read(load, err);
+	if (rc == 0)
+		rc = load_finish(load, err);
+	return rc;
+}
+
+static int
+run(struct service *service, const struct load_options *options, struct error *err)
+{
+	struct load load = { .options = options, .service = service, .arena = { .fd = -1 } };
+	uint64_t seen = 0;
+	int rc = board_open(&load.board, options->dir, "loader", err);
+
+	if (rc < 0)
+		return rc;
+	board_text(&board_edit(load.board)->model, "%s", options->model);
+	board_publish(load.board);
+	rc = load_whole(&load, err);
+	if (rc == -ECANCELED && service_leaving(service))
+		rc = 0;
+	if (rc < 0)
+		board_phase(load.board, HEARTH__PHASE__PHASE_FAILED, "%s", err->text);
+	while (rc == 0 && service_wait(service, &seen, 0))
+		;
+	service_watchdog();
+	if (rc == 0)
+		board_phase(load.board, HEARTH__PHASE__PHASE_LEAVING, "%s", "");
+	board_close(load.board);
+	load_close(&load);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct load_options options;
+	struct service service;
+	struct error err;
+	int rc;
+
+	log_open("loader");
+	rc = read_options(argc, argv, &options, &err);
+	if (rc == 0)
+		rc = service_open(&service, "loader", &err);
+	if (rc < 0) {
+		log_error("%s", err.text);
+		return error_exit_code(rc);
+	}
+	rc = run(&service, &options, &err);
+	if (rc < 0)
+		log_error("%s", err.text);
+	service_watchdog();
+	service_close(&service);
+	return rc < 0 ? error_exit_code(rc) : 0;
+}
