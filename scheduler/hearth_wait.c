@@ -50,17 +50,17 @@ wait_draw(struct wait *wait)
 	uint64_t now = clock_ns();
 
 	if (wait->drawn)
-		fprintf(stderr, "\033[%dA", N_STAGES);
+		printf("\033[%dA", N_STAGES);
 	for (uint32_t i = 0; i < N_STAGES; i++) {
 		const Hearth__State *state = wait->states[i];
 
 		line[0] = '\0';
 		if (state)
 			stage_line(line, state, now);
-		fprintf(stderr, "\r\033[K%-9s  %-8s  %.100s\n", stage_names[i],
-			state ? stack_phase_word(state, now) : "-", line);
+		printf("\r\033[K%-9s  %-8s  %.100s\n", stage_names[i],
+		       state ? stack_phase_word(state, now) : "-", line);
 	}
-	fflush(stderr);
+	fflush(stdout);
 	wait->drawn = true;
 }
 
@@ -82,9 +82,9 @@ wait_say(struct wait *wait)
 			continue;
 		memcpy(wait->said[i], words, sizeof(words));
 		stage_line(line, state, now);
-		fprintf(stderr, "%-9s  %-8s  %s\n", stage_names[i], stack_phase_word(state, now),
-			line);
+		printf("%-9s  %-8s  %s\n", stage_names[i], stack_phase_word(state, now), line);
 	}
+	fflush(stdout);
 }
 
 static int
@@ -113,7 +113,7 @@ wait_close(struct wait *wait)
 int
 hearth_wait(int argc, char **argv)
 {
-	struct wait wait = { .terminal = isatty(STDERR_FILENO) };
+	struct wait wait = { .terminal = isatty(STDOUT_FILENO) };
 	struct stack_options options;
 	struct error err;
 	uint64_t seen = 0;
@@ -135,7 +135,7 @@ hearth_wait(int argc, char **argv)
 			break;
 		going = service_wait(&wait.service, &seen, 0);
 	}
-	fflush(stderr);
+	fflush(stdout);
 	wait_close(&wait);
 	if (rc < 0)
 		return error_exit_code(rc);
