@@ -1,0 +1,249 @@
+#include "tests/stack_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+char stack_runtime[64];
+char stack_build[512];
+char stack_source[512];
+
+/* The test lies in BUILD/bin; the source folder is where make is run, or above BUILD. */
+static int
+stack_find_folders(void)
+{
+	char self[512];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		return -1;
+	self[n] = '\0';
+	snprintf(stack_build, sizeof(stack_build), "%s", dirname(dirname(self)));
+	snprintf(stack_source, sizeof(stack_source), "%s", stack_build);
+	while (access(stack_path("run.sh"), X_OK) != 0) {
+		if (strcmp(stack_source, "/") == 0)
+			return -1;
+		dirname(stack_source);
+	}
+	return 0;
+}
+
+int
+stack_setup(void **state)
+{
+	(void)state;
+	strcpy(stack_runtime, "/tmp/hearth-test-XXXXXX");
+	if (stack_find_folders() < 0 || !mkdtemp(stack_runtime))
+		return -1;
+	setenv("XDG_RUNTIME_DIR", stack_runtime, 1);
+	setenv("HEARTH_BUILD", stack_build, 1);
+	return 0;
+}
+
+/* A failed test may have left a stack behind. */
+int
+stack_teardown(void **state)
+{
+	DIR *folder = opendir(stack_runtime);
+	struct dirent *entry;
+	int left = 0;
+
+	(void)state;
+	while (folder && (entry = readdir(folder))) {
+		struct run run;
+
+		if (strncmp(entry->d_name, "hearth-", 7) != 0)
+			continue;
+		left++;
+		run_start(&run, WORDS("down", "--name", entry->d_name + 7));
+		run_finish(&run);
+		run_close(&run);
+	}
+	if (folder)
+		closedir(folder);
+	return left == 0 && rmdir(stack_runtime) == 0 ? 0 : -1;
+}
+
+const char *
+stack_path(const char *below)
+{
+	static char paths[8][640];
+	static uint32_t next;
+	char *path = paths[next++ % 8];
+
+	snprintf(path, sizeof(paths[0]), "%s/%s", stack_source, below);
+	return path;
+}
+
+/* -- running -- */
+
+static void
+run_exec(const char *const *words, int out, int err)
+{
+	const char *argv[32] = { stack_path("run.sh") };
+	int n = 0;
+
+	while (words[n] && n < 30) {
+		argv[n + 1] = words[n];
+		n++;
+	}
+	setpgid(0, 0);
+	dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+	dup2(out, STDOUT_FILENO);
+	dup2(err, STDERR_FILENO);
+	execv(argv[0], (char *const *)(uintptr_t)argv);
+	_exit(126);
+}
+
+void
+run_start(struct run *run, const char *const *words)
+{
+	int out[2], err[2];
+
+	*run = (struct run){ .deadline_ns = clock_ns() + STACK_LIMIT_S * NS_PER_SECOND };
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+	run->pid = fork();
+	assert_true(run->pid >= 0);
+	if (run->pid == 0)
+		run_exec(words, out[1], err[1]);
+	close(out[1]);
+	close(err[1]);
+	run->out_fd = out[0];
+	run->err_fd = err[0];
+	run->out = calloc(1, 1);
+	run->err = calloc(1, 1);
+}
+
+/* What there is to read; closes the descriptor at its end. */
+static void
+run_take(int *fd, char **text, size_t *n)
+{
+	char piece[4096];
+	ssize_t got = read(*fd, piece, sizeof(piece));
+
+	if (got <= 0) {
+		close(*fd);
+		*fd = -1;
+		return;
+	}
+	*text = realloc(*text, *n + (size_t)got + 1);
+	assert_non_null(*text);
+	memcpy(*text + *n, piece, (size_t)got);
+	*n += (size_t)got;
+	(*text)[*n] = '\0';
+}
+
+/* Waits for the next piece of either stream. */
+static void
+run_step(struct run *run)
+{
+	struct pollfd fds[2] = { { .fd = run->out_fd, .events = POLLIN },
+				 { .fd = run->err_fd, .events = POLLIN } };
+	int64_t left = (int64_t)(run->deadline_ns - clock_ns()) / (int64_t)NS_PER_MS;
+
+	if (left <= 0 || poll(fds, 2, (int)left) == 0) {
+		kill(-run->pid, SIGKILL);
+		fail_msg("hangs: not done after %d s; stdout: %s; stderr: %s", STACK_LIMIT_S,
+			 run->out, run->err);
+	}
+	if (fds[0].revents)
+		run_take(&run->out_fd, &run->out, &run->out_n);
+	if (fds[1].revents)
+		run_take(&run->err_fd, &run->err, &run->err_n);
+}
+
+void
+run_read(struct run *run, size_t bytes)
+{
+	while (run->out_n < bytes && run->out_fd >= 0)
+		run_step(run);
+	if (run->out_n < bytes)
+		fail_msg("ended after %zu bytes, want %zu; stderr: %s", run->out_n, bytes,
+			 run->err);
+}
+
+int
+run_finish(struct run *run)
+{
+	int status;
+
+	while (run->out_fd >= 0 || run->err_fd >= 0)
+		run_step(run);
+	assert_int_equal(waitpid(run->pid, &status, 0), run->pid);
+	run->pid = 0;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void
+run_close(struct run *run)
+{
+	if (run->out_fd >= 0)
+		close(run->out_fd);
+	if (run->err_fd >= 0)
+		close(run->err_fd);
+	if (run->pid > 0) {
+		kill(-run->pid, SIGKILL);
+		waitpid(run->pid, NULL, 0);
+	}
+	free(run->out);
+	free(run->err);
+}
+
+void
+run_words(struct run *ret, int want, const char *const *words)
+{
+	int status;
+
+	run_start(ret, words);
+	status = run_finish(ret);
+	if (status != want)
+		fail_msg("run.sh %s ...: exit code %d, want %d; stderr: %s", words[0], status, want,
+			 ret->err);
+}
+
+char *
+run_text(const char *const *words)
+{
+	struct run run;
+	char *text;
+
+	run_words(&run, 0, words);
+	text = run.out;
+	run.out = NULL;
+	run_close(&run);
+	return text;
+}
+
+json_t *
+run_json(const char *const *words)
+{
+	char *text = run_text(words);
+	json_error_t error;
+	json_t *json = json_loads(text, 0, &error);
+
+	if (!json)
+		fail_msg("run.sh %s: no JSON: %s: %s", words[0], error.text, text);
+	free(text);
+	return json;
+}
+
+void
+run_do(const char *const *words)
+{
+	free(run_text(words));
+}

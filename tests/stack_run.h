@@ -1,0 +1,79 @@
+/* Runs run.sh as a user does, from a whole-stack test: in a runtime folder of the test's own, with
+ * the programs that were built beside the test, and never longer than STACK_LIMIT_S.  Whatever goes
+ * wrong fails the running cmocka test. */
+#ifndef HEARTH_TESTS_STACK_RUN_H
+#define HEARTH_TESTS_STACK_RUN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Longer than anything here takes, under a sanitizer on a busy machine too: a hang fails. */
+#define STACK_LIMIT_S 120
+
+/* Group set-up and tear-down: the runtime folder, XDG_RUNTIME_DIR, HEARTH_BUILD; then every stack
+ * that was left is taken down, and the folder must be empty. */
+int stack_setup(void **state);
+int stack_teardown(void **state);
+
+extern char stack_runtime[64]; /* the runtime folder of all stacks of this test */
+extern char stack_build[512];  /* the build folder the programs come from */
+extern char stack_source[512]; /* the source folder, where run.sh is */
+
+/* A path below the source folder; one of 8 buffers that take turns. */
+const char *stack_path(const char *below);
+
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+struct run {
+	pid_t pid;
+	int out_fd, err_fd;
+	char *out, *err; /* what has come so far, ended by a 0 */
+	size_t out_n, err_n;
+	uint64_t deadline_ns;
+};
+
+/* run.sh words... */
+void run_start(struct run *run, const char *const *words);
+/* Reads until `bytes` of its stdout have come; its end before that fails the test. */
+void run_read(struct run *run, size_t bytes);
+/* Reads to the end.  The exit status, or 128 + signal. */
+int run_finish(struct run *run);
+void run_close(struct run *run);
+
+/* The same in one go; the exit status must be `want`.  The caller closes *ret. */
+void run_words(struct run *ret, int want, const char *const *words);
+/* Likewise, for its stdout (the caller frees it). */
+char *run_text(const char *const *words);
+/* Likewise, for the JSON it prints; the caller drops it. */
+json_t *run_json(const char *const *words);
+/* Likewise, and nothing of it is wanted. */
+void run_do(const char *const *words);
+
+/* -- looking at a stack -- */
+
+/* status --json's stages.STAGE.KEY; the caller drops it. */
+json_t *stack_figure(const char *name, const char *stage, const char *key);
+pid_t stack_pid(const char *name, const char *stage);
+/* The supervisor's process. */
+pid_t stack_supervisor(const char *name);
+/* SIGKILL, and nothing else. */
+void stack_kill(pid_t pid);
+
+/* The runtime folder of one stack, opened; what `stack_wait_left` waits for. */
+int stack_open_folder(const char *name);
+/* Waits until every process of that stack has left; closes the descriptor. */
+void stack_wait_left(int folder);
+
+/* Processes (but the test itself) that belong to stacks of this test. */
+uint32_t stack_count_processes(void);
+/* Processes of this machine that hold the memfd with this inode. */
+uint32_t stack_count_holders(uint64_t inode);
+/* Names in the runtime folder. */
+uint32_t stack_count_files(void);
+/* Nothing of any stack of this test is left: no process, file or folder. */
+void stack_assert_nothing_left(void);
+
+#endif
