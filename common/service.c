@@ -81,15 +81,30 @@ service_open(struct service *service, const char *stage, struct error *err)
 	return 0;
 }
 
+static bool
+service_tell(const struct service *service, const char *word)
+{
+	char line[64];
+	int n = snprintf(line, sizeof(line), "%s %s\n", word, service->stage);
+
+	return write(READY_FD, line, (size_t)n) == n;
+}
+
 void
 service_ready(struct service *service)
 {
-	char line[64];
-	int n = snprintf(line, sizeof(line), "ready %s\n", service->stage);
-
 	/* No fd 3 means that nobody waits: started by hand. */
-	if (write(READY_FD, line, (size_t)n) == n)
-		close(READY_FD);
+	service->told = service_tell(service, "ready");
+}
+
+void
+service_served(struct service *service)
+{
+	if (!service->told)
+		return;
+	service->told = false;
+	service_tell(service, "served");
+	close(READY_FD);
 }
 
 void

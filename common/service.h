@@ -18,6 +18,7 @@ struct service {
 	int signal_fd;   /* SIGTERM, SIGINT, SIGHUP */
 	int wake_fd;     /* ends the life thread */
 	pthread_t life;
+	bool told; /* fd 3 took the ready line and is still open */
 };
 
 /* Blocks SIGTERM, SIGINT and SIGHUP in all threads to come, ignores SIGPIPE, starts the life
@@ -26,6 +27,10 @@ int service_open(struct service *service, const char *stage, struct error *err);
 
 /* "ready <stage>" on fd 3, once; nothing where there is no fd 3. */
 void service_ready(struct service *service);
+
+/* "served <stage>" on fd 3, once, after "ready": the process has been of use, so that its death does
+ * not count as one of a row of failed starts.  From the thread that said ready. */
+void service_served(struct service *service);
 
 /* Something happened: wakes the main thread.  From any thread. */
 void service_wake(struct service *service);

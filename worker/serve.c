@@ -197,8 +197,10 @@ serve_token(struct serve *serve, struct error *err)
 	serve->token_ns = 0;
 	serve->tally.compute_ns += token.compute_ns;
 	serve->tally.tokens_out++;
-	if (serve->tally.tokens_out == 1)
+	if (serve->tally.tokens_out == 1) {
 		serve->tally.first_token_ns = clock_ns();
+		service_served(serve->config.service);
+	}
 	if (serve->tally.tokens_out == 16)
 		serve->tally.sixteenth_token_ns = clock_ns();
 	serve_report(serve, serve->tally.tokens_out == 1 || serve->tally.tokens_out == 16);
