@@ -334,7 +334,7 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 # -- commands --
 
 up() { # words...
-	local status=0 interrupted='' log alive waiter supervisor
+	local status=0 interrupted='' words log alive waiter supervisor
 	take_options "$@"
 	find_folder
 	need_build
@@ -352,9 +352,10 @@ up() { # words...
 	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 	wait "$supervisor" || status=$?
 	[[ -z $interrupted ]] || die 130 "interrupted, $name is down"
-	grep '^run.sh: error: ' <&"$log" | tail -n 1 | sed 's/: error//' >&2 ||
-		cat "/dev/fd/$log" >&2
-	exit "$status"
+	words=$(grep '^run.sh: error: ' <&"$log" | tail -n 1) || true
+	((status == 100)) || status=111
+	words=${words#run.sh: error: }
+	die "$status" "${words:-$name was taken down before it could answer}"
 }
 
 down() {
