@@ -83,7 +83,7 @@ static void
 each_layer_gets_an_equal_share(void **state)
 {
 	struct slot_plan plan;
-	struct slot_move moves[8];
+	struct slot_fill moves[8];
 
 	(void)state;
 	assert_int_equal(slot_plan_open(&plan, 7, LAYERS, EXPERTS), 0);
@@ -101,7 +101,7 @@ only_experts_of_usable_layers_are_moved(void **state)
 {
 	const bool some[LAYERS] = { true, false, true };
 	struct slot_plan plan;
-	struct slot_move moves[8];
+	struct slot_fill moves[8];
 
 	(void)state;
 	assert_int_equal(slot_plan_open(&plan, 6, LAYERS, EXPERTS), 0);
@@ -119,7 +119,7 @@ static void
 goes_on_in_pieces_until_all_are_filled(void **state)
 {
 	struct slot_plan plan;
-	struct slot_move moves[5];
+	struct slot_fill moves[5];
 	uint32_t n, rounds = 0;
 
 	(void)state;
@@ -140,12 +140,12 @@ static void
 takes_over_what_the_slots_hold(void **state)
 {
 	struct slot_plan plan;
-	struct slot_move moves[8];
+	struct slot_fill moves[8];
 
 	(void)state;
 	assert_int_equal(slot_plan_open(&plan, 4, LAYERS, EXPERTS), 0);
-	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 0, 0, 2 }));
-	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 2, 3, 0 })); /* not in the plan */
+	assert_true(slot_plan_hold(&plan, &(struct slot_fill){ 0, 0, 2 }));
+	assert_true(slot_plan_hold(&plan, &(struct slot_fill){ 2, 3, 0 })); /* not in the plan */
 	assert_int_equal(slot_plan_next(&plan, all, moves, 8), 2);
 	assert_int_equal(moves[0].layer, 1);
 	assert_int_equal(moves[0].expert, 0);
@@ -159,7 +159,7 @@ takes_over_what_the_slots_hold(void **state)
 static void
 what_makes_no_sense_is_not_taken_over(void **state)
 {
-	const struct slot_move wrong[] = {
+	const struct slot_fill wrong[] = {
 		{ 0, 0, 4 },
 		{ LAYERS, 0, 0 },
 		{ 0, EXPERTS, 0 },
@@ -173,7 +173,7 @@ what_makes_no_sense_is_not_taken_over(void **state)
 
 	(void)state;
 	assert_int_equal(slot_plan_open(&plan, 4, LAYERS, EXPERTS), 0);
-	assert_true(slot_plan_hold(&plan, &(struct slot_move){ 0, 1, 2 }));
+	assert_true(slot_plan_hold(&plan, &(struct slot_fill){ 0, 1, 2 }));
 	for (uint32_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_false(slot_plan_hold(&plan, &wrong[i]));
 	assert_int_equal(plan.filled, 1);
@@ -185,12 +185,12 @@ static void
 no_slots_is_a_plan_too(void **state)
 {
 	struct slot_plan plan;
-	struct slot_move move;
+	struct slot_fill move;
 
 	(void)state;
 	assert_int_equal(slot_plan_open(&plan, 0, LAYERS, EXPERTS), 0);
 	assert_int_equal(slot_plan_next(&plan, all, &move, 1), 0);
-	assert_false(slot_plan_hold(&plan, &(struct slot_move){ 0, 0, 0 }));
+	assert_false(slot_plan_hold(&plan, &(struct slot_fill){ 0, 0, 0 }));
 	slot_plan_close(&plan);
 }
 

@@ -116,13 +116,13 @@ attach_kv(struct attached *attached, bool *ret_fresh, struct error *err)
 		rc = lender_ask(lender, "kv.journal", n, HEARTH__PLACE__PLACE_HOST, true, &lent,
 				NULL, err);
 	if (rc == 0)
-		rc = lent_map(&lent, &attached->journal_host, err);
+		rc = lent_attach(&lent, &attached->journal_memory, err);
 	if (rc < 0)
 		return from_pinner(rc);
 	rc = lender_ask(lender, "kv", kv_bytes, HEARTH__PLACE__PLACE_DEVICE, false, &lent, NULL,
 			err);
 	if (rc == -EEXIST) {
-		journal_clear(attached->journal_host.at);
+		journal_clear(attached->journal_memory.at);
 		rc = lender_ask(lender, "kv", kv_bytes, HEARTH__PLACE__PLACE_DEVICE, true, &lent,
 				NULL, err);
 	}
@@ -229,7 +229,7 @@ attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
 		return rc;
 	identity.kernels =
 	    journal_kernels(attached->info->name, attached->ops->kernels(attached->compute));
-	journal_open(&attached->journal, attached->journal_host.at, &identity, kv_fresh);
+	journal_open(&attached->journal, attached->journal_memory.at, &identity, kv_fresh);
 	return 0;
 }
 
@@ -280,7 +280,7 @@ attach_close(struct attached *attached)
 	memory_close(attached, &attached->slots);
 	memory_close(attached, &attached->kv);
 	memory_close(attached, &attached->trunk);
-	lent_unmap(&attached->journal_host);
+	shared_memory_close(&attached->journal_memory);
 	lender_close(&attached->lender);
 	device_close(attached->device);
 	model_close(&attached->model);

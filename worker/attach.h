@@ -11,6 +11,7 @@
 #include "common/device.h"
 #include "common/error.h"
 #include "common/model.h"
+#include "common/shared_memory.h"
 #include "worker/compute.h"
 #include "worker/journal.h"
 #include "worker/lender.h"
@@ -36,7 +37,7 @@ struct attached {
 	struct device *device;
 	const struct device_info *info;
 	struct lender lender;
-	struct lent_host journal_host;
+	struct shared_memory journal_memory;
 	struct device_memory kv, trunk, slots;
 	struct table table;
 	const struct compute_ops *ops;

@@ -1,14 +1,10 @@
 #include "worker/lender.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/log.h"
 
@@ -94,7 +90,7 @@ slots_adopt(struct slot_plan *slots, const Hearth__LendReply *reply)
 		const Hearth__Slot *slot = reply->slots[i];
 
 		if (!slot_plan_hold(slots,
-				    &(struct slot_move){ slot->layer, slot->expert, slot->slot }))
+				    &(struct slot_fill){ slot->layer, slot->expert, slot->slot }))
 			wrong++;
 	}
 	if (wrong != 0)
@@ -147,7 +143,7 @@ lender_release(struct lender *lender, const char *key, struct error *err)
 }
 
 int
-lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_move *moves, uint32_t n,
+lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_fill *moves, uint32_t n,
 	    struct error *err)
 {
 	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
@@ -192,39 +188,19 @@ lent_import(const struct lent *lent, struct device *device, struct device_memory
 }
 
 int
-lent_map(const struct lent *lent, struct lent_host *ret, struct error *err)
+lent_attach(const struct lent *lent, struct shared_memory *ret, struct error *err)
 {
-	int fd = open(lent->path, O_RDWR | O_CLOEXEC), rc = 0;
-	struct stat st;
-	void *at;
+	struct shared_memory memory;
+	int rc = shared_memory_attach(&memory, lent->path, lent->bytes, err);
 
-	if (fd < 0)
-		return error_sys(err, -errno, "lent memory %s", lent->path);
-	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < lent->bytes) {
-		rc = error_set(err, -EBADMSG, "lent memory %s: want %" PRIu64 " bytes", lent->path,
-			       lent->bytes);
-		goto out;
-	}
-	/* The mapping keeps the open file, and with it the lock, until the process is gone. */
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	if (rc < 0)
+		return rc;
+	/* The lock goes with the descriptor: at the latest when the process is gone. */
+	if (flock(memory.fd, LOCK_EX | LOCK_NB) < 0) {
 		rc = error_sys(err, -errno, "lent memory %s: another worker holds it", lent->path);
-		goto out;
+		shared_memory_close(&memory);
+		return rc;
 	}
-	at = mmap(NULL, lent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED) {
-		rc = error_sys(err, -errno, "lent memory %s: map", lent->path);
-		goto out;
-	}
-	*ret = (struct lent_host){ .at = at, .bytes = lent->bytes };
-out:
-	close(fd);
-	return rc;
-}
-
-void
-lent_unmap(struct lent_host *host)
-{
-	if (host->at != NULL)
-		munmap(host->at, host->bytes);
-	host->at = NULL;
+	*ret = memory;
+	return 0;
 }

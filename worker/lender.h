@@ -9,6 +9,7 @@
 #include "common/device.h"
 #include "common/endpoint.h"
 #include "common/error.h"
+#include "common/shared_memory.h"
 #include "proto/lend.pb-c.h"
 #include "worker/slot_plan.h"
 
@@ -36,19 +37,14 @@ int lender_ask(struct lender *lender, const char *key, uint64_t bytes, Hearth__P
 int lender_release(struct lender *lender, const char *key, struct error *err);
 
 /* Copies experts into slots; done when it returns. */
-int lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_move *moves,
+int lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_fill *moves,
 		uint32_t n, struct error *err);
 
 /* Opens what was lent of the device's memory. */
 int lent_import(const struct lent *lent, struct device *device, struct device_memory *ret,
 		struct error *err);
 
-/* Lent host memory in this process, locked against a second worker as long as it is mapped. */
-struct lent_host {
-	void *at;
-	uint64_t bytes;
-};
-int lent_map(const struct lent *lent, struct lent_host *ret, struct error *err);
-void lent_unmap(struct lent_host *host);
+/* Opens lent host memory, locked: no second worker writes to it as long as it is open. */
+int lent_attach(const struct lent *lent, struct shared_memory *ret, struct error *err);
 
 #endif

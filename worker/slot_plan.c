@@ -58,7 +58,7 @@ slot_plan_close(struct slot_plan *plan)
 }
 
 bool
-slot_plan_hold(struct slot_plan *plan, const struct slot_move *move)
+slot_plan_hold(struct slot_plan *plan, const struct slot_fill *move)
 {
 	uint32_t which;
 
@@ -75,7 +75,7 @@ slot_plan_hold(struct slot_plan *plan, const struct slot_move *move)
 }
 
 uint32_t
-slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_move *ret,
+slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fill *ret,
 	       uint32_t max)
 {
 	uint32_t slot = 0, n = 0;
@@ -89,7 +89,7 @@ slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_mo
 			slot++;
 		if (slot == plan->n)
 			break;
-		ret[n++] = (struct slot_move){ layer, expert, slot++ };
+		ret[n++] = (struct slot_fill){ layer, expert, slot++ };
 	}
 	return n;
 }

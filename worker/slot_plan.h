@@ -34,7 +34,7 @@ struct slot_plan {
 	uint32_t *in_layer;  /* (layers): how many of its experts have slots */
 };
 
-struct slot_move {
+struct slot_fill {
 	uint32_t layer, expert, slot;
 };
 
@@ -43,10 +43,10 @@ void slot_plan_close(struct slot_plan *plan);
 
 /* The slot holds this expert.  False, and nothing changed: out of range, or one of the two is
  * taken. */
-bool slot_plan_hold(struct slot_plan *plan, const struct slot_move *move);
+bool slot_plan_hold(struct slot_plan *plan, const struct slot_fill *move);
 
 /* Up to `max` moves of wanted experts, of layers with allowed[layer], into free slots. */
-uint32_t slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_move *ret,
+uint32_t slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fill *ret,
 			uint32_t max);
 
 #endif

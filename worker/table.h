@@ -28,7 +28,7 @@ struct table {
 	struct slot_plan slots;
 	uint8_t *slots_at; /* (slots.n, slot_bytes) as the device reads it; NULL while n is 0 */
 	uint64_t slot_bytes;
-	struct slot_move *moves; /* (move_max): of one request */
+	struct slot_fill *moves; /* (move_max): of one request */
 	uint32_t move_max;
 	bool fill_refused;    /* the pinner does not move: the arena serves the rest */
 	bool *usable;         /* (1 + layers): slices, as the pinner tells */
