@@ -104,7 +104,10 @@ worker_run(struct worker *worker, struct attach_config *config, struct error *er
 	if (rc < 0)
 		return rc;
 	service_ready(&worker->service);
-	return serve_run(worker->serve, err);
+	rc = serve_run(worker->serve, err);
+	if (attached->table.refused.text[0] != '\0')
+		*err = attached->table.refused; /* the forward that it ended knows the code alone */
+	return rc;
 }
 
 /* What the last line says depends on whose end it was. */

@@ -61,14 +61,10 @@ piece_bytes(const struct table *table, uint32_t layer, uint64_t from)
 	return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
+/* Registrations end with the process: undoing them here would only make leaving slow. */
 void
 table_close(struct table *table)
 {
-	for (uint32_t layer = 0; table->registered != NULL && layer < table->model->n_layers;
-	     layer++)
-		for (uint64_t at = 0; at < table->registered[layer]; at += PIECE_BYTES)
-			device_unregister(table->device, slice_at(table, layer) + at,
-					  piece_bytes(table, layer, at));
 	slot_plan_close(&table->slots);
 	free(table->places);
 	free(table->usable);

@@ -1,0 +1,206 @@
+/* worker/table.h on a device that reads the arena only where this process has registered it. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/device_ops.h"
+#include "worker/table.h"
+
+#define MIB (1ull << 20)
+#define LAYERS 2u
+#define EXPERTS 3u
+#define SLICE_BYTES (150 * MIB + 4096)
+
+static struct {
+	uint64_t calls, bytes, largest;
+	const uint8_t *next; /* where the next piece must begin; NULL: anywhere */
+	bool refuse;
+} seen;
+
+static int
+count_register(struct device *device, void *at, uint64_t bytes, bool read_only, struct error *err)
+{
+	(void)device;
+	if (seen.refuse)
+		return error_set(err, -ENOMEM, "no more memory may be locked");
+	assert_true(read_only);
+	assert_int_not_equal(bytes, 0);
+	assert_int_equal((uintptr_t)at % ARENA_SLICE_ALIGN, 0);
+	if (seen.next != NULL)
+		assert_ptr_equal(at, seen.next);
+	seen.next = (const uint8_t *)at + bytes;
+	seen.calls++;
+	seen.bytes += bytes;
+	seen.largest = bytes > seen.largest ? bytes : seen.largest;
+	return 0;
+}
+
+struct stage {
+	struct device device;
+	struct arena arena;
+	struct arena_slice slices[1 + LAYERS];
+	struct model model;
+	struct model_layer layers[LAYERS];
+	struct upstream upstream;
+	struct table table;
+	struct error err;
+};
+
+static const struct device_ops counting = { .register_range = count_register };
+
+/* Nothing in it is touched: a made-up address does. */
+#define ARENA_AT ((uint8_t *)(1ull << 40))
+
+static void
+stage_open(struct stage *stage, uint32_t n_slots)
+{
+	memset(&seen, 0, sizeof(seen));
+	memset(stage, 0, sizeof(*stage));
+	stage->device.ops = &counting;
+	stage->arena.base = ARENA_AT;
+	stage->arena.slices = stage->slices;
+	for (uint32_t i = 0; i < 1 + LAYERS; i++) {
+		stage->slices[i].offset = i * 256 * MIB;
+		stage->slices[i].bytes = SLICE_BYTES;
+	}
+	stage->model.n_layers = LAYERS;
+	stage->model.n_experts = EXPERTS;
+	stage->model.layers = stage->layers;
+	for (uint32_t layer = 0; layer < LAYERS; layer++)
+		for (int role = 0; role < N_ROLES; role++)
+			stage->layers[layer].role[role] =
+			    (struct experts){ .offset = stage->slices[1 + layer].offset +
+							(uint64_t)role * 50 * MIB,
+					      .stride = 10 * MIB,
+					      .bytes = 9 * MIB };
+	stage->table = (struct table){ .arena = &stage->arena,
+				       .model = &stage->model,
+				       .device = &stage->device,
+				       .upstream = &stage->upstream };
+	assert_int_equal(table_open(&stage->table, n_slots, &stage->err), 0);
+	for (uint32_t i = 0; i < 1 + LAYERS; i++)
+		stage->table.usable[i] = true;
+}
+
+static void
+hold(struct stage *stage, uint32_t layer, uint32_t experts)
+{
+	for (uint32_t i = 0; i < experts; i++)
+		assert_true(
+		    slot_plan_hold(&stage->table.slots,
+				   &(struct slot_fill){ layer, i, stage->table.slots.filled }));
+}
+
+static void
+a_layer_is_registered_in_small_pieces_at_its_first_use(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 0);
+	assert_int_equal(seen.calls, 0);
+	assert_int_equal(table_wait_layer(&stage.table, 1), 0);
+	assert_int_equal(seen.bytes, SLICE_BYTES);
+	assert_true(seen.largest <= 64 * MIB);
+	assert_int_equal(seen.calls, 3);
+	assert_ptr_equal(seen.next, ARENA_AT + 512 * MIB + SLICE_BYTES);
+	assert_int_equal(stage.table.register_bytes, SLICE_BYTES);
+	assert_int_equal(table_wait_layer(&stage.table, 1), 0);
+	assert_int_equal(seen.calls, 3);
+	table_close(&stage.table);
+}
+
+static void
+a_layer_wholly_in_slots_is_not_registered(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, LAYERS * EXPERTS);
+	hold(&stage, 0, EXPERTS);
+	hold(&stage, 1, EXPERTS - 1);
+	assert_int_equal(table_wait_layer(&stage.table, 0), 0);
+	assert_int_equal(seen.calls, 0);
+	assert_int_equal(table_wait_layer(&stage.table, 1), 0);
+	assert_int_equal(seen.bytes, SLICE_BYTES);
+	table_close(&stage.table);
+}
+
+static void
+a_refused_registration_is_an_error_that_names_its_reason(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 0);
+	seen.refuse = true;
+	assert_int_equal(table_wait_layer(&stage.table, 0), -ENOMEM);
+	assert_non_null(strstr(stage.table.refused.text, "no more memory may be locked"));
+	table_close(&stage.table);
+}
+
+static void
+a_device_that_computes_from_the_host_registers_nothing(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 0);
+	stage.device.info.computes_from_host = true;
+	assert_int_equal(table_wait_layer(&stage.table, 0), 0);
+	assert_int_equal(seen.calls, 0);
+	table_close(&stage.table);
+}
+
+static void
+places_are_slots_where_they_hold_the_expert_else_the_arena(void **state)
+{
+	struct stage stage;
+	uint8_t *slots_at = (uint8_t *)(1ull << 41);
+
+	(void)state;
+	stage_open(&stage, 2);
+	stage.table.slots_at = slots_at;
+	hold(&stage, 1, 2);
+	table_place(&stage.table);
+	assert_ptr_equal(stage.table.places[EXPERTS + 1].role[ROLE_UP],
+			 slots_at + stage.table.slot_bytes +
+			     model_slot_offset(&stage.layers[1], ROLE_UP));
+	assert_ptr_equal(stage.table.places[EXPERTS + 2].role[ROLE_DOWN],
+			 ARENA_AT + 512 * MIB + 100 * MIB + 20 * MIB);
+	assert_ptr_equal(stage.table.places[0].role[ROLE_GATE], ARENA_AT + 256 * MIB);
+	table_close(&stage.table);
+}
+
+static void
+one_request_moves_no_more_than_a_piece(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 6);
+	assert_int_equal(stage.table.slot_bytes, 27 * MIB);
+	assert_int_equal(stage.table.move_max, 2);
+	table_close(&stage.table);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_layer_is_registered_in_small_pieces_at_its_first_use),
+		cmocka_unit_test(a_layer_wholly_in_slots_is_not_registered),
+		cmocka_unit_test(a_refused_registration_is_an_error_that_names_its_reason),
+		cmocka_unit_test(a_device_that_computes_from_the_host_registers_nothing),
+		cmocka_unit_test(places_are_slots_where_they_hold_the_expert_else_the_arena),
+		cmocka_unit_test(one_request_moves_no_more_than_a_piece),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
