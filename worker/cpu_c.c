@@ -2,21 +2,27 @@
  * by common/types.c, then goes through 16 partial sums. */
 #include "worker/cpu_kernels.h"
 
+#include <string.h>
+
 #include "common/types.h"
 
 #define LANES 16
 
+/* w: floats at any alignment */
 static float
-dot_floats(const float *w, const float *x, uint32_t n)
+dot_floats(const uint8_t *w, const float *x, uint32_t n)
 {
-	float sums[LANES] = { 0 };
+	float sums[LANES] = { 0 }, some[LANES] = { 0 };
 	uint32_t i = 0;
 
-	for (; i + LANES <= n; i += LANES)
+	for (; i + LANES <= n; i += LANES) {
+		memcpy(some, w + i * sizeof(float), sizeof(some));
 		for (uint32_t j = 0; j < LANES; j++)
-			sums[j] += w[i + j] * x[i + j];
+			sums[j] += some[j] * x[i + j];
+	}
+	memcpy(some, w + i * sizeof(float), (n - i) * sizeof(float));
 	for (uint32_t j = 0; i + j < n; j++)
-		sums[j] += w[i + j] * x[i + j];
+		sums[j] += some[j] * x[i + j];
 	for (uint32_t half = LANES / 2; half > 0; half /= 2)
 		for (uint32_t j = 0; j < half; j++)
 			sums[j] += sums[j + half];
@@ -27,10 +33,14 @@ static void
 rows_dot(const struct cpu_dot *dot, const struct type_info *info)
 {
 	for (uint32_t r = 0; r < dot->n_rows; r++) {
-		info->unpack(dot->rows + r * dot->row_bytes, dot->scratch,
-			     dot->n / info->block_elements);
+		const uint8_t *row = dot->rows + r * dot->row_bytes;
+
+		if (info->type != TYPE_F32) {
+			info->unpack(row, dot->scratch, dot->n / info->block_elements);
+			row = (const void *)dot->scratch;
+		}
 		for (uint32_t c = 0; c < dot->n_columns; c++)
-			dot->y[c][r] = dot_floats(dot->scratch, dot->x[c], dot->n);
+			dot->y[c][r] = dot_floats(row, dot->x[c], dot->n);
 	}
 }
 

@@ -19,7 +19,8 @@ struct cpu_dot {
 	uint32_t n_columns;
 	const float *const *x; /* (n_columns) pointers to n floats */
 	float *const *y;       /* (n_columns) pointers to n_rows floats */
-	float *scratch;        /* CPU_SCRATCH_ROWS * n floats of the calling thread's own */
+	float *scratch; /* CPU_SCRATCH_ROWS * n floats of the calling thread's own; not used for F32
+			 * and one column */
 };
 
 typedef void cpu_dot_fn(const struct cpu_dot *dot);
