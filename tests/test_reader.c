@@ -1,0 +1,517 @@
+/* loader/reader.h: whatever the reads do, either every byte is in place or the load stops with a
+ * line that says where. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "loader/reader.h"
+#include "tests/fake_files.h"
+
+struct seen {
+	uint32_t begun[8], filled[8], ended;
+	uint64_t checksums[8];
+	uint64_t bytes;
+};
+
+struct load {
+	struct model_files files;
+	struct placement placement;
+	struct checksum_plan plan;
+	struct pieces pieces;
+	uint8_t *arena;
+	struct seen seen;
+	struct error err;
+};
+
+static void
+on_begun(void *arg, uint32_t slice)
+{
+	struct seen *seen = arg;
+
+	assert_int_equal(seen->ended, 0);
+	seen->begun[slice]++;
+}
+
+static void
+on_moved(void *arg, uint64_t bytes)
+{
+	struct seen *seen = arg;
+
+	assert_true(bytes > seen->bytes);
+	seen->bytes = bytes;
+}
+
+static void
+on_filled(void *arg, uint32_t slice, uint64_t checksum)
+{
+	struct seen *seen = arg;
+
+	assert_int_equal(seen->begun[slice], 1);
+	seen->filled[slice]++;
+	seen->checksums[slice] = checksum;
+}
+
+static void
+on_ended(void *arg)
+{
+	struct seen *seen = arg;
+
+	seen->ended++;
+}
+
+static void
+prepare(struct load *load, const bool *skip)
+{
+	struct error err;
+
+	*load = (struct load){ 0 };
+	fake_open(&load->files);
+	assert_int_equal(
+	    placement_open(&load->placement, load->files.tensors, load->files.n_tensors, 100, &err),
+	    0);
+	assert_int_equal(checksum_plan_open(&load->plan, load->files.tensors, load->files.n_tensors,
+					    load->placement.n_slices, &err),
+			 0);
+	assert_int_equal(pieces_open(&load->pieces, &load->placement, &load->plan, skip, &err), 0);
+	load->arena = aligned_alloc(IO_BLOCK, load->placement.bytes);
+	assert_non_null(load->arena);
+	memset(load->arena, 0xa5, load->placement.bytes);
+}
+
+static struct reader_config
+config_of(struct load *load, uint32_t threads, bool direct)
+{
+	return (struct reader_config){
+		.io = &fake_io,
+		.files = &load->files,
+		.placement = &load->placement,
+		.pieces = &load->pieces,
+		.plan = &load->plan,
+		.arena = load->arena,
+		.threads = threads,
+		.direct = direct,
+		.events = { &load->seen, on_begun, on_moved, on_filled, on_ended },
+	};
+}
+
+static int
+read_it(struct load *load, uint32_t threads, bool direct)
+{
+	struct reader_config config = config_of(load, threads, direct);
+	struct reader *reader;
+	int rc = reader_open(&reader, &config, &load->err);
+
+	if (rc < 0)
+		return rc;
+	rc = reader_join(reader, &load->err);
+	reader_close(reader);
+	assert_int_equal(load->seen.ended, 1);
+	return rc;
+}
+
+static void
+expect_in_place(struct load *load)
+{
+	for (uint64_t i = 0; i < load->files.n_tensors; i++) {
+		const struct arena_tensor *t = &load->files.tensors[i];
+
+		if (memcmp(load->arena + t->offset, fake.bytes[t->shard] + t->file_offset,
+			   t->bytes) != 0)
+			fail_msg("%s differs from its file", t->name);
+	}
+	for (uint64_t i = 0; i < load->plan.n_units; i++)
+		assert_true(load->plan.units[i].hash ==
+			    checksum_unit_hash(&load->plan.units[i], load->arena));
+	for (uint32_t i = 0; i < load->placement.n_slices; i++) {
+		assert_int_equal(load->seen.filled[i], 1);
+		assert_true(load->seen.checksums[i] == checksum_slice(&load->plan, i));
+	}
+	assert_int_equal(load->seen.bytes, load->pieces.bytes);
+}
+
+static void
+finish(struct load *load)
+{
+	free(load->arena);
+	pieces_close(&load->pieces);
+	checksum_plan_close(&load->plan);
+	placement_close(&load->placement);
+	fake_close(&load->files);
+}
+
+static void
+expect_read(struct load *load, uint32_t threads, bool direct)
+{
+	if (read_it(load, threads, direct) != 0)
+		fail_msg("%s", load->err.text);
+	expect_in_place(load);
+	assert_false(atomic_load(&fake.misaligned));
+	finish(load);
+}
+
+static void
+expect_stopped(struct load *load, bool direct, int code, const char *part)
+{
+	assert_int_equal(read_it(load, 3, direct), code);
+	if (!strstr(load->err.text, part))
+		fail_msg("\"%s\" does not say \"%s\"", load->err.text, part);
+	assert_null(strchr(load->err.text, '\n'));
+	finish(load);
+}
+
+static void
+buffered_puts_every_byte_in_place(void **state)
+{
+	struct load load;
+
+	(void)state;
+	for (uint32_t threads = 1; threads <= 8; threads += 7) {
+		prepare(&load, NULL);
+		expect_read(&load, threads, false);
+	}
+}
+
+static void
+direct_puts_every_byte_in_place(void **state)
+{
+	struct load load;
+
+	(void)state;
+	for (uint32_t threads = 1; threads <= 8; threads += 7) {
+		prepare(&load, NULL);
+		expect_read(&load, threads, true);
+	}
+}
+
+/* Only the last bytes of a file, which fill no block, take the other way. */
+static void
+direct_reads_blocks_direct_and_the_files_tail_buffered(void **state)
+{
+	struct load load;
+	uint64_t tails;
+
+	(void)state;
+	prepare(&load, NULL);
+	tails = (fake.n[0] % IO_BLOCK != 0) + (fake.n[1] % IO_BLOCK != 0);
+	assert_int_equal(fake.n[1] % IO_BLOCK, 1);
+	expect_read(&load, 4, true);
+	assert_true(atomic_load(&fake.direct_reads) > 0);
+	assert_int_equal(atomic_load(&fake.buffered_reads), tails);
+}
+
+static void
+buffered_and_direct_agree_on_every_checksum(void **state)
+{
+	struct load one, other;
+
+	(void)state;
+	prepare(&one, NULL);
+	expect_read(&one, 4, false);
+	prepare(&other, NULL);
+	expect_read(&other, 2, true);
+	assert_memory_equal(one.seen.checksums, other.seen.checksums, sizeof(one.seen.checksums));
+}
+
+static void
+short_reads_and_interrupts_are_taken_up_again(void **state)
+{
+	struct load load;
+
+	(void)state;
+	for (int direct = 0; direct <= 1; direct++) {
+		prepare(&load, NULL);
+		fake.short_reads = true;
+		fake.interrupts = true;
+		expect_read(&load, 4, direct);
+	}
+}
+
+static void
+direct_reads_that_end_off_a_block_go_on(void **state)
+{
+	static const uint32_t off[] = { 1, 511, 512, 4095 };
+	struct load load;
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		prepare(&load, NULL);
+		fake.odd_direct = off[i];
+		expect_read(&load, 4, true);
+	}
+}
+
+static void
+an_io_error_stops_with_layer_tensor_offset_wanted_and_got(void **state)
+{
+	struct load load;
+	const struct arena_tensor *t;
+	char part[200];
+
+	(void)state;
+	prepare(&load, NULL);
+	t = &load.files.tensors[3];
+	fake.fail_at = t->file_offset + 1000;
+	fake.fail_with = -EIO;
+	snprintf(part, sizeof(part), "layer 0: blk.0.ffn_up_exps.weight: reading ");
+	expect_stopped(&load, false, -EIO, part);
+	prepare(&load, NULL);
+	t = &load.files.tensors[4];
+	fake.fail_at = t->file_offset + 100;
+	fake.fail_with = -EIO;
+	snprintf(part, sizeof(part),
+		 "layer 1: blk.1.ffn_up_exps.weight: reading %d bytes at %llu gave 100 "
+		 "(first.gguf): Input/output error",
+		 3 * 12345, (unsigned long long)t->file_offset);
+	expect_stopped(&load, false, -EIO, part);
+}
+
+static void
+an_io_error_of_a_direct_read_stops(void **state)
+{
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	fake.direct_fails = -EIO;
+	expect_stopped(&load, true, -EIO, "Input/output error");
+}
+
+static void
+a_bad_address_in_the_middle_stops(void **state)
+{
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	fake.fail_at = 10000000;
+	fake.fail_with = -EFAULT;
+	expect_stopped(&load, false, -EFAULT, "trunk: token_embd.weight: reading");
+}
+
+static void
+a_file_that_shrank_stops_and_is_never_zero_filled(void **state)
+{
+	struct load load;
+
+	(void)state;
+	for (int direct = 0; direct <= 1; direct++) {
+		prepare(&load, NULL);
+		fake.n[1] -= 5000;
+		expect_stopped(&load, direct, -EIO, "the file ends there");
+		prepare(&load, NULL);
+		fake.n[1] -= 1;
+		expect_stopped(&load, direct, -EIO, "blk.1.ffn_down_exps.weight");
+	}
+}
+
+static void
+a_slice_with_a_failed_piece_is_never_filled(void **state)
+{
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	fake.fail_at = load.files.tensors[4].file_offset;
+	fake.fail_with = -EIO;
+	assert_int_equal(read_it(&load, 4, false), -EIO);
+	assert_int_equal(load.seen.filled[2], 0);
+	finish(&load);
+}
+
+static void
+direct_that_is_refused_at_the_first_read_says_so(void **state)
+{
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	fake.direct_fails = -EINVAL;
+	expect_stopped(&load, true, -ENOTSUP, "want --read buffered");
+}
+
+static void
+direct_that_cannot_be_had_is_refused_at_open(void **state)
+{
+	struct reader_config config;
+	struct reader *reader;
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	config = config_of(&load, 2, true);
+	fake.align = 0; /* a tmpfs */
+	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
+	assert_non_null(strstr(load.err.text, "first.gguf: its file system has no direct reading"));
+	fake.align = 65536;
+	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
+	fake.align = 512;
+	fake.open_fails = -EINVAL;
+	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
+	assert_non_null(strstr(load.err.text, "refuses O_DIRECT"));
+	finish(&load);
+}
+
+static void
+memory_that_is_not_there_is_an_error_and_no_signal(void **state)
+{
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	fake.populate_fails = -EFAULT;
+	expect_stopped(&load, false, -EFAULT, "trunk: no memory for");
+}
+
+static void
+filled_slices_are_not_touched(void **state)
+{
+	const bool skip[3] = { false, true, false };
+	struct load load;
+
+	(void)state;
+	prepare(&load, skip);
+	assert_int_equal(read_it(&load, 4, true), 0);
+	assert_int_equal(load.seen.begun[1], 0);
+	assert_int_equal(load.seen.filled[0] + load.seen.filled[2], 2);
+	for (uint64_t i = 0; i < load.placement.slices[1].bytes; i++)
+		assert_int_equal(load.arena[load.placement.slices[1].offset + i], 0xa5);
+	finish(&load);
+}
+
+static int64_t
+read_at_and_stop(int fd, void *to, uint64_t bytes, uint64_t offset)
+{
+	return atomic_load(&fake.calls) >= 2 ? -ECANCELED : fake_io.read_at(fd, to, bytes, offset);
+}
+
+static void
+a_stopped_reader_fills_no_more(void **state)
+{
+	struct io_calls io = fake_io;
+	struct reader_config config;
+	struct reader *reader;
+	struct load load;
+
+	(void)state;
+	prepare(&load, NULL);
+	io.read_at = read_at_and_stop;
+	config = config_of(&load, 1, false);
+	config.io = &io;
+	assert_int_equal(reader_open(&reader, &config, &load.err), 0);
+	reader_stop(reader);
+	assert_int_equal(reader_join(reader, &load.err), -ECANCELED);
+	assert_int_equal(load.seen.filled[1] + load.seen.filled[2], 0);
+	reader_close(reader);
+	finish(&load);
+}
+
+static uint64_t largest;
+
+static int64_t
+read_nothing(int fd, void *to, uint64_t bytes, uint64_t offset)
+{
+	(void)fd;
+	(void)to;
+	(void)offset;
+	if (bytes > largest)
+		largest = bytes;
+	return (int64_t)bytes;
+}
+
+static void
+one_read_asks_for_no_more_than_linux_moves(void **state)
+{
+	const struct io_calls io = { .read_at = read_nothing };
+	uint64_t got;
+	uint8_t byte;
+
+	(void)state;
+	assert_int_equal(io_read_all(&io, 0, &byte, 5ull << 30, 0, &got), 5ll << 30);
+	assert_int_equal(got, 5ull << 30);
+	assert_int_equal(largest, IO_MAX_READ);
+}
+
+/* The same over the kernel's own calls, from files on the disk. */
+static void
+a_real_file_is_read_both_ways(void **state)
+{
+	char path[] = "test-reader-XXXXXX";
+	struct reader_config config;
+	struct reader *reader;
+	struct load load;
+	uint32_t align;
+	int fd, rc;
+
+	(void)state;
+	for (int direct = 0; direct <= 1; direct++) {
+		prepare(&load, NULL);
+		fd = mkstemp(strcpy(path, "test-reader-XXXXXX"));
+		assert_true(fd >= 0);
+		unlink(path);
+		assert_int_equal(write(fd, fake.bytes[0], fake.n[0]), fake.n[0]);
+		assert_int_equal(fsync(fd), 0);
+		load.files.shards[0].fd = fd;
+		load.files.shards[1].fd = fd; /* of the same bytes, for its tensors' places */
+		load.files.shards[1].bytes = fake.n[0];
+		config = config_of(&load, 4, direct);
+		config.io = &io_system;
+		free(load.arena);
+		load.arena = config.arena = aligned_alloc(IO_BLOCK, load.placement.bytes);
+		assert_non_null(load.arena);
+		rc = reader_open(&reader, &config, &load.err);
+		if (direct && rc == -ENOTSUP) {
+			assert_int_equal(io_system.direct_align(fd, &align), 0);
+			print_message("direct: skipped: %s\n", load.err.text);
+			close(fd);
+			finish(&load);
+			skip();
+		}
+		assert_int_equal(rc, 0);
+		assert_int_equal(reader_join(reader, &load.err), 0);
+		reader_close(reader);
+		for (uint64_t i = 0; i < load.files.n_tensors; i++) {
+			const struct arena_tensor *t = &load.files.tensors[i];
+
+			assert_memory_equal(load.arena + t->offset, fake.bytes[0] + t->file_offset,
+					    t->bytes);
+		}
+		close(fd);
+		finish(&load);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(buffered_puts_every_byte_in_place),
+		cmocka_unit_test(direct_puts_every_byte_in_place),
+		cmocka_unit_test(direct_reads_blocks_direct_and_the_files_tail_buffered),
+		cmocka_unit_test(buffered_and_direct_agree_on_every_checksum),
+		cmocka_unit_test(short_reads_and_interrupts_are_taken_up_again),
+		cmocka_unit_test(direct_reads_that_end_off_a_block_go_on),
+		cmocka_unit_test(an_io_error_stops_with_layer_tensor_offset_wanted_and_got),
+		cmocka_unit_test(an_io_error_of_a_direct_read_stops),
+		cmocka_unit_test(a_bad_address_in_the_middle_stops),
+		cmocka_unit_test(a_file_that_shrank_stops_and_is_never_zero_filled),
+		cmocka_unit_test(a_slice_with_a_failed_piece_is_never_filled),
+		cmocka_unit_test(direct_that_is_refused_at_the_first_read_says_so),
+		cmocka_unit_test(direct_that_cannot_be_had_is_refused_at_open),
+		cmocka_unit_test(memory_that_is_not_there_is_an_error_and_no_signal),
+		cmocka_unit_test(filled_slices_are_not_touched),
+		cmocka_unit_test(a_stopped_reader_fills_no_more),
+		cmocka_unit_test(one_read_asks_for_no_more_than_linux_moves),
+		cmocka_unit_test(a_real_file_is_read_both_ways),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
