@@ -10,12 +10,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 json_t *
@@ -142,7 +144,25 @@ stack_supervisor(const char *name)
 void
 stack_kill(pid_t pid)
 {
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct pollfd death = { .fd = fd, .events = POLLIN };
+
+	assert_true(fd >= 0);
 	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(poll(&death, 1, STACK_LIMIT_S * 1000), 1);
+	close(fd);
+}
+
+static bool
+kill_supervisor(const char *pid, const void *name)
+{
+	return is_supervisor(pid, name) && kill((pid_t)atoi(pid), SIGKILL) == 0;
+}
+
+void
+stack_kill_run_sh(const char *name)
+{
+	assert_true(count_processes(kill_supervisor, name, NULL) >= 5);
 }
 
 static bool

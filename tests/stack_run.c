@@ -22,24 +22,18 @@ char stack_runtime[64];
 char stack_build[512];
 char stack_source[512];
 
-/* The test lies in BUILD/bin; the source folder is where make is run, or above BUILD. */
+/* The test lies in BUILD/bin and is run in the source folder, as make does it. */
 static int
 stack_find_folders(void)
 {
 	char self[512];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (n < 0)
+	if (n < 0 || !getcwd(stack_source, sizeof(stack_source)))
 		return -1;
 	self[n] = '\0';
 	snprintf(stack_build, sizeof(stack_build), "%s", dirname(dirname(self)));
-	snprintf(stack_source, sizeof(stack_source), "%s", stack_build);
-	while (access(stack_path("run.sh"), X_OK) != 0) {
-		if (strcmp(stack_source, "/") == 0)
-			return -1;
-		dirname(stack_source);
-	}
-	return 0;
+	return access(stack_path("run.sh"), X_OK);
 }
 
 int
@@ -92,9 +86,9 @@ stack_path(const char *below)
 /* -- running -- */
 
 static void
-run_exec(const char *const *words, int out, int err)
+run_exec(const char *program, const char *const *words, int in, int out, int err)
 {
-	const char *argv[32] = { stack_path("run.sh") };
+	const char *argv[32] = { program };
 	int n = 0;
 
 	while (words[n] && n < 30) {
@@ -102,15 +96,15 @@ run_exec(const char *const *words, int out, int err)
 		n++;
 	}
 	setpgid(0, 0);
-	dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+	dup2(in, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
 	execv(argv[0], (char *const *)(uintptr_t)argv);
 	_exit(126);
 }
 
-void
-run_start(struct run *run, const char *const *words)
+static void
+run_program(struct run *run, const char *program, const char *const *words, int in)
 {
 	int out[2], err[2];
 
@@ -120,13 +114,22 @@ run_start(struct run *run, const char *const *words)
 	run->pid = fork();
 	assert_true(run->pid >= 0);
 	if (run->pid == 0)
-		run_exec(words, out[1], err[1]);
+		run_exec(program, words, in, out[1], err[1]);
 	close(out[1]);
 	close(err[1]);
 	run->out_fd = out[0];
 	run->err_fd = err[0];
 	run->out = calloc(1, 1);
 	run->err = calloc(1, 1);
+}
+
+void
+run_start(struct run *run, const char *const *words)
+{
+	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	run_program(run, stack_path("run.sh"), words, in);
+	close(in);
 }
 
 /* What there is to read; closes the descriptor at its end. */
@@ -246,4 +249,21 @@ void
 run_do(const char *const *words)
 {
 	free(run_text(words));
+}
+
+void
+stack_wait_answering(const char *name)
+{
+	char program[640], dir[128];
+	struct run run;
+	int in[2];
+
+	snprintf(program, sizeof(program), "%s/bin/hearth", stack_build);
+	snprintf(dir, sizeof(dir), "%s/hearth-%s", stack_runtime, name);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0); /* its end would be the order to stop */
+	run_program(&run, program, WORDS("wait", "--dir", dir), in[0]);
+	close(in[0]);
+	assert_int_equal(run_finish(&run), 0);
+	close(in[1]);
+	run_close(&run);
 }

@@ -57,10 +57,14 @@ void run_do(const char *const *words);
 /* status --json's stages.STAGE.KEY; the caller drops it. */
 json_t *stack_figure(const char *name, const char *stage, const char *key);
 pid_t stack_pid(const char *name, const char *stage);
+/* Waits until the stack can answer, as `up` does. */
+void stack_wait_answering(const char *name);
 /* The supervisor's process. */
 pid_t stack_supervisor(const char *name);
-/* SIGKILL, and nothing else. */
+/* SIGKILL; comes back when the process is dead. */
 void stack_kill(pid_t pid);
+/* The same for the supervisor and every keeper of that stack at once. */
+void stack_kill_run_sh(const char *name);
 
 /* The runtime folder of one stack, opened; what `stack_wait_left` waits for. */
 int stack_open_folder(const char *name);

@@ -1,0 +1,216 @@
+/* A stack whose stages die, hang or fail: how long it goes on, and what it says in the end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/stack_run.h"
+
+#define DEMO "tests/data/kjv-16x1m.gguf"
+
+static void
+up(const char *name)
+{
+	run_do(WORDS("up", stack_path(DEMO), "--name", name, "--device", "cpu"));
+}
+
+/* Exactly one line, and these words in it. */
+static void
+assert_one_line(const char *text, const char *words)
+{
+	const char *end = strchr(text, '\n');
+
+	if (!end || end[1] != '\0' || !strstr(text, words))
+		fail_msg("want one line with \"%s\": %s", words, text);
+}
+
+/* A build folder like the real one, in which one stage is a script. */
+struct stand_in {
+	char folder[64];
+	char gate[80]; /* a FIFO for the script's use */
+};
+
+static void
+stand_in_open(struct stand_in *ret, const char *stage, const char *script)
+{
+	static const char *const programs[] = { "loader", "pinner", "worker", "scheduler",
+						"hearth" };
+	char from[640], to[160];
+	FILE *file;
+
+	strcpy(ret->folder, "/tmp/hearth-build-XXXXXX");
+	assert_non_null(mkdtemp(ret->folder));
+	snprintf(to, sizeof(to), "%s/bin", ret->folder);
+	assert_int_equal(mkdir(to, 0700), 0);
+	snprintf(ret->gate, sizeof(ret->gate), "%s/gate", ret->folder);
+	assert_int_equal(mkfifo(ret->gate, 0600), 0);
+	for (uint32_t i = 0; i < 5; i++) {
+		snprintf(from, sizeof(from), "%s/bin/%s", stack_build, programs[i]);
+		snprintf(to, sizeof(to), "%s/bin/%s", ret->folder, programs[i]);
+		if (strcmp(programs[i], stage) != 0) {
+			assert_int_equal(symlink(from, to), 0);
+			continue;
+		}
+		file = fopen(to, "w");
+		assert_non_null(file);
+		fprintf(file, "#!/usr/bin/env bash\ngate=%s real=%s\n%s\n", ret->gate, from,
+			script);
+		assert_int_equal(fclose(file), 0);
+		assert_int_equal(chmod(to, 0700), 0);
+	}
+	setenv("HEARTH_BUILD", ret->folder, 1);
+}
+
+static void
+stand_in_close(struct stand_in *stand_in)
+{
+	char command[128];
+
+	setenv("HEARTH_BUILD", stack_build, 1);
+	snprintf(command, sizeof(command), "rm -r %s", stand_in->folder);
+	assert_int_equal(system(command), 0);
+}
+
+static void
+five_deaths_within_a_minute_end_the_stack(void **state)
+{
+	struct stand_in broken;
+	struct run run;
+
+	(void)state;
+	stand_in_open(&broken, "worker", "echo 'worker: error: out of luck' >&2; exit 111");
+	run_words(&run, 111, WORDS("up", stack_path(DEMO), "--name", "broken", "--device", "cpu"));
+	assert_one_line(
+	    run.err, "worker left with status 111, time 5 within a minute; it said: out of luck");
+	run_close(&run);
+	stack_assert_nothing_left();
+	stand_in_close(&broken);
+}
+
+static void
+a_stage_that_leaves_with_100_is_not_restarted(void **state)
+{
+	struct stand_in wrong;
+	struct run run;
+
+	(void)state;
+	stand_in_open(&wrong, "pinner", "echo 'pinner: error: wrong input' >&2; exit 100");
+	run_words(&run, 100, WORDS("up", stack_path(DEMO), "--name", "wrong", "--device", "cpu"));
+	assert_one_line(run.err, "pinner: wrong input");
+	run_close(&run);
+	stack_assert_nothing_left();
+	stand_in_close(&wrong);
+}
+
+/* Idle, so that the worker is of no use between two deaths. */
+static void
+five_kills_of_an_idle_worker_end_the_stack(void **state)
+{
+	int folder;
+
+	(void)state;
+	up("idle");
+	folder = stack_open_folder("idle");
+	for (uint32_t i = 0; i < 5; i++) {
+		stack_wait_answering("idle");
+		stack_kill(stack_pid("idle", "worker"));
+	}
+	stack_wait_left(folder);
+	stack_assert_nothing_left();
+}
+
+/* The loader waits at the gate: the others are asked while nothing can get on. */
+static void
+status_answers_while_the_stack_starts(void **state)
+{
+	struct stand_in gated;
+	json_t *phase;
+	struct run starting;
+	int gate;
+
+	(void)state;
+	stand_in_open(&gated, "loader", "read -r _ <\"$gate\"; exec \"$real\" \"$@\"");
+	run_start(&starting, WORDS("up", stack_path(DEMO), "--name", "gated", "--device", "cpu"));
+	gate = open(gated.gate, O_WRONLY | O_CLOEXEC); /* comes back when the loader is there */
+	assert_true(gate >= 0);
+	run_read(&starting, 1); /* the first word of any stage */
+	phase = stack_figure("gated", "loader", "state");
+	assert_string_equal(json_string_value(phase), "stopped");
+	json_decref(phase);
+	assert_int_equal(write(gate, "go\n", 3), 3);
+	close(gate);
+	assert_int_equal(run_finish(&starting), 0);
+	run_close(&starting);
+	phase = stack_figure("gated", "loader", "state");
+	assert_string_equal(json_string_value(phase), "ready");
+	json_decref(phase);
+	run_do(WORDS("down", "--name", "gated"));
+	stack_assert_nothing_left();
+	stand_in_close(&gated);
+}
+
+static void
+an_interrupted_up_leaves_nothing(void **state)
+{
+	struct stand_in gated;
+	struct run starting;
+	int gate;
+
+	(void)state;
+	stand_in_open(&gated, "loader", "exec 4>\"$gate\"; read -r _");
+	run_start(&starting, WORDS("up", stack_path(DEMO), "--name", "gated", "--device", "cpu"));
+	gate = open(gated.gate, O_RDONLY | O_CLOEXEC);
+	assert_true(gate >= 0);
+	run_read(&starting, 1);
+	assert_int_equal(kill(-starting.pid, SIGINT), 0);
+	assert_int_equal(run_finish(&starting), 130);
+	assert_one_line(starting.err, "interrupted");
+	run_close(&starting);
+	close(gate);
+	stack_assert_nothing_left();
+	stand_in_close(&gated);
+}
+
+static void
+a_stopped_stage_is_wedged_and_killed_in_the_end(void **state)
+{
+	json_t *word;
+	pid_t pinner;
+
+	(void)state;
+	up("wedged");
+	pinner = stack_pid("wedged", "pinner");
+	assert_int_equal(kill(pinner, SIGSTOP), 0);
+	word = stack_figure("wedged", "pinner", "state");
+	assert_string_equal(json_string_value(word), "wedged");
+	json_decref(word);
+	run_do(WORDS("restart", "pinner", "--name", "wedged"));
+	assert_int_not_equal(stack_pid("wedged", "pinner"), pinner);
+	run_do(WORDS("ask", "--name", "wedged", "-n", "4", "And"));
+	run_do(WORDS("down", "--name", "wedged"));
+	stack_assert_nothing_left();
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(five_deaths_within_a_minute_end_the_stack),
+		cmocka_unit_test(a_stage_that_leaves_with_100_is_not_restarted),
+		cmocka_unit_test(five_kills_of_an_idle_worker_end_the_stack),
+		cmocka_unit_test(status_answers_while_the_stack_starts),
+		cmocka_unit_test(an_interrupted_up_leaves_nothing),
+		cmocka_unit_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, stack_setup, stack_teardown);
+}

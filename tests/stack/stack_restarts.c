@@ -1,0 +1,223 @@
+/* Stages restarted and killed in the middle of one long greedy answer: it loses no token and
+ * changes none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "tests/stack_run.h"
+
+#define NAME "restarts"
+/* As many tokens as the demo model's context has room for behind the prompt, less a little. */
+#define TOKENS "1900"
+#define KILLS 10
+
+static char *undisturbed; /* the answer */
+static size_t bytes;      /* its length */
+
+static void
+start_answer(struct run *run)
+{
+	run_start(run, WORDS("ask", "--name", NAME, "-n", TOKENS, "--ignore-stop",
+			     "In the beginning God created"));
+}
+
+static int
+setup(void **state)
+{
+	struct run run;
+
+	if (stack_setup(state) != 0)
+		return -1;
+	run_do(WORDS("up", stack_path("tests/data/kjv-16x1m.gguf"), "--name", NAME, "--device",
+		     "cpu", "--threads", "1"));
+	start_answer(&run);
+	if (run_finish(&run) != 0)
+		return -1;
+	undisturbed = run.out;
+	bytes = run.out_n;
+	run.out = NULL;
+	run_close(&run);
+	return bytes > 2000 ? 0 : -1;
+}
+
+static int
+teardown(void **state)
+{
+	free(undisturbed);
+	run_do(WORDS("down", "--name", NAME));
+	stack_assert_nothing_left();
+	return stack_teardown(state);
+}
+
+/* The rest of the answer comes, and all of it is what it was without a disturbance. */
+static void
+assert_undisturbed(struct run *run)
+{
+	int status = run_finish(run);
+
+	if (status != 0)
+		fail_msg("ask: exit code %d: %s", status, run->err);
+	assert_string_equal(run->out, undisturbed);
+	run_close(run);
+}
+
+static void
+restart_during_an_answer(const char *stage)
+{
+	pid_t before = stack_pid(NAME, stage);
+	struct run run;
+
+	start_answer(&run);
+	run_read(&run, bytes / 8);
+	run_do(WORDS("restart", stage, "--name", NAME));
+	assert_int_not_equal(stack_pid(NAME, stage), before);
+	assert_undisturbed(&run);
+}
+
+static void
+kill_during_an_answer(const char *stage)
+{
+	pid_t before = stack_pid(NAME, stage);
+	struct run run;
+
+	start_answer(&run);
+	run_read(&run, bytes / 8);
+	stack_kill(before);
+	assert_undisturbed(&run);
+	assert_int_not_equal(stack_pid(NAME, stage), before);
+}
+
+static void
+a_restarted_worker_changes_no_token(void **state)
+{
+	(void)state;
+	restart_during_an_answer("worker");
+}
+
+static void
+a_restarted_scheduler_changes_no_token(void **state)
+{
+	(void)state;
+	restart_during_an_answer("scheduler");
+}
+
+static void
+a_restarted_pinner_changes_no_token(void **state)
+{
+	(void)state;
+	restart_during_an_answer("pinner");
+}
+
+static void
+a_restarted_loader_changes_no_token(void **state)
+{
+	(void)state;
+	restart_during_an_answer("loader");
+}
+
+static void
+a_killed_worker_changes_no_token(void **state)
+{
+	(void)state;
+	kill_during_an_answer("worker");
+}
+
+static void
+a_killed_scheduler_changes_no_token(void **state)
+{
+	(void)state;
+	kill_during_an_answer("scheduler");
+}
+
+static void
+a_killed_pinner_changes_no_token(void **state)
+{
+	(void)state;
+	kill_during_an_answer("pinner");
+}
+
+static void
+a_killed_loader_changes_no_token(void **state)
+{
+	(void)state;
+	kill_during_an_answer("loader");
+}
+
+/* A restarted loader takes the arena back: the model is not read again. */
+static void
+a_restarted_loader_reads_nothing_again(void **state)
+{
+	json_t *reader;
+
+	(void)state;
+	run_do(WORDS("restart", "loader", "--name", NAME));
+	reader = stack_figure(NAME, "loader", "reader");
+	assert_int_equal(json_integer_value(json_object_get(reader, "bytes")), 0);
+	assert_true(json_integer_value(json_object_get(reader, "adopted_bytes")) > 0);
+	json_decref(reader);
+	run_do(WORDS("verify", "--name", NAME));
+}
+
+static int
+compare_sizes(const void *a, const void *b)
+{
+	size_t x = *(const size_t *)a, y = *(const size_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void
+ten_kills_of_the_worker_change_no_token(void **state)
+{
+	unsigned seed = (unsigned)clock_ns();
+	int64_t before;
+	size_t moments[KILLS];
+	json_t *handed_on;
+	struct run run;
+
+	(void)state;
+	print_message("seed %u\n", seed);
+	for (uint32_t i = 0; i < KILLS; i++)
+		moments[i] = 1 + (size_t)rand_r(&seed) % (bytes * 9 / 10);
+	qsort(moments, KILLS, sizeof(moments[0]), compare_sizes);
+	handed_on = stack_figure(NAME, "scheduler", "handed_on");
+	before = json_integer_value(handed_on);
+	json_decref(handed_on);
+	start_answer(&run);
+	for (uint32_t i = 0; i < KILLS; i++) {
+		stack_wait_answering(NAME);
+		run_read(&run, moments[i]);
+		stack_kill(stack_pid(NAME, "worker"));
+	}
+	assert_undisturbed(&run);
+	handed_on = stack_figure(NAME, "scheduler", "handed_on");
+	assert_true(json_integer_value(handed_on) >= before + KILLS);
+	json_decref(handed_on);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_restarted_worker_changes_no_token),
+		cmocka_unit_test(a_restarted_scheduler_changes_no_token),
+		cmocka_unit_test(a_restarted_pinner_changes_no_token),
+		cmocka_unit_test(a_restarted_loader_changes_no_token),
+		cmocka_unit_test(a_restarted_loader_reads_nothing_again),
+		cmocka_unit_test(a_killed_worker_changes_no_token),
+		cmocka_unit_test(a_killed_scheduler_changes_no_token),
+		cmocka_unit_test(a_killed_pinner_changes_no_token),
+		cmocka_unit_test(a_killed_loader_changes_no_token),
+		cmocka_unit_test(ten_kills_of_the_worker_change_no_token),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
