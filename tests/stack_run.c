@@ -40,7 +40,7 @@ int
 stack_setup(void **state)
 {
 	(void)state;
-	strcpy(stack_runtime, "/tmp/hearth-test-XXXXXX");
+	strcpy(stack_runtime, "/tmp/hearth-stack-XXXXXX");
 	if (stack_find_folders() < 0 || !mkdtemp(stack_runtime))
 		return -1;
 	setenv("XDG_RUNTIME_DIR", stack_runtime, 1);
