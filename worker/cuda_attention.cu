@@ -1,4 +1,4 @@
-/* Grouped-query attention over an f16 cache.  The context is cut into splits of CUDA_SPLIT
+/* Grouped-query attention over an f32 cache.  The context is cut into splits of CUDA_SPLIT
  * positions, each computed by one block for up to TILE heads that share their keys, and joined in
  * order: which block computes a split, and how many there are, changes no bit. */
 #include "worker/cuda_kernels.h"
@@ -20,17 +20,16 @@ heads_kernel(struct cuda_attention a, const struct cuda_input *in)
 	const float *x = a.qkv.at + (uint64_t)token * a.qkv.stride + head * a.head_dim;
 	bool is_q = head < a.heads, is_v = head >= a.heads + a.kv_heads;
 	uint32_t kv_head = is_q ? 0 : (head - a.heads) % a.kv_heads;
-	__half *cache =
-	    (__half *)(is_v ? a.values : a.keys) + ((uint64_t)kv_head * a.context + pos) * row;
+	float *cache = (is_v ? a.values : a.keys) + ((uint64_t)kv_head * a.context + pos) * row;
 	float *q = a.q.at + (uint64_t)token * a.q.stride + head * a.head_dim;
 	const float *weight = is_q ? a.q_norm : a.k_norm;
 	float squares = 0, scale;
 
 	for (uint32_t i = a.head_dim + lane; i < row && !is_q; i += 32)
-		cache[i] = __float2half_rn(0);
+		cache[i] = 0;
 	if (is_v) {
 		for (uint32_t i = lane; i < a.head_dim; i += 32)
-			cache[i] = __float2half_rn(x[i]);
+			cache[i] = x[i];
 		return;
 	}
 	for (uint32_t i = lane; i < a.head_dim; i += 32)
@@ -47,8 +46,8 @@ heads_kernel(struct cuda_attention a, const struct cuda_input *in)
 			q[i] = turned;
 			q[i + half] = other;
 		} else {
-			cache[i] = __float2half_rn(turned);
-			cache[i + half] = __float2half_rn(other);
+			cache[i] = turned;
+			cache[i + half] = other;
 		}
 	}
 }
@@ -95,23 +94,23 @@ cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_
 
 template <int TILE>
 static __device__ void
-split_scores(const float *q, const __half *key, uint32_t row, float factor, bool valid,
+split_scores(const float *q, const float *key, uint32_t row, float factor, bool valid,
 	     float *scores)
 {
 	float sum[TILE] = {};
 
-	for (uint32_t d = 0; valid && d < row; d += 8) {
-		uint4 v = *(const uint4 *)(key + d);
+	/* Unrolled, here and below, so that several loads are under way at once. */
+#pragma unroll 8
+	for (uint32_t d = 0; valid && d < row; d += 4) {
+		float4 k = *(const float4 *)(key + d);
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			float low = low_half(word_of(v, i)), high = high_half(word_of(v, i));
-#pragma unroll
-			for (int h = 0; h < TILE; h++) {
-				const float *at = q + h * row + d + 2 * i;
+		for (int h = 0; h < TILE; h++) {
+			float4 v = *(const float4 *)(q + h * row + d);
 
-				sum[h] = fmaf(low, at[0], sum[h]);
-				sum[h] = fmaf(high, at[1], sum[h]);
-			}
+			sum[h] = fmaf(k.x, v.x, sum[h]);
+			sum[h] = fmaf(k.y, v.y, sum[h]);
+			sum[h] = fmaf(k.z, v.z, sum[h]);
+			sum[h] = fmaf(k.w, v.w, sum[h]);
 		}
 	}
 #pragma unroll
@@ -143,7 +142,7 @@ split_softmax(float *scores, uint32_t head, uint32_t lane)
  * position, and are added up in order. */
 template <int TILE>
 static __device__ void
-split_values(const float *scores, const __half *values, uint32_t row, uint32_t valid, float *room,
+split_values(const float *scores, const float *values, uint32_t row, uint32_t valid, float *room,
 	     uint32_t heads, float *sums, uint64_t head_stride)
 {
 	uint32_t width = row < THREADS ? row : THREADS, parts = THREADS / width;
@@ -152,8 +151,9 @@ split_values(const float *scores, const __half *values, uint32_t row, uint32_t v
 	for (uint32_t d = lane; d - lane < row; d += width) {
 		float sum[TILE] = {};
 
+#pragma unroll 8
 		for (uint32_t p = part; part < parts && d < row && p < valid; p += parts) {
-			float v = __half2float(values[(uint64_t)p * row + d]);
+			float v = values[(uint64_t)p * row + d];
 #pragma unroll
 			for (int h = 0; h < TILE; h++)
 				sum[h] = fmaf(scores[p * TILE + h], v, sum[h]);
@@ -178,15 +178,15 @@ static __global__ void
 __launch_bounds__(THREADS) split_kernel(struct cuda_attention a, struct partials partial,
 					const struct cuda_input *in, uint32_t first)
 {
-	extern __shared__ float q[]; /* (TILE, row) */
+	extern __shared__ __align__(16) float q[]; /* (TILE, row) */
 	__shared__ float scores[CUDA_SPLIT * TILE], room[THREADS * TILE];
 	uint32_t group = a.heads / a.kv_heads, tiles = (group + TILE - 1) / TILE;
 	uint32_t kv_head = blockIdx.y / tiles, tile = blockIdx.y % tiles, row = partial.row;
 	uint32_t head = kv_head * group + tile * TILE, warp = threadIdx.x / 32;
 	uint32_t heads = min(group - tile * TILE, (uint32_t)TILE);
 	uint32_t token = first + blockIdx.z, length = in->pos + token + 1;
-	const __half *keys = (const __half *)a.keys + (uint64_t)kv_head * a.context * row;
-	const __half *values = (const __half *)a.values + (uint64_t)kv_head * a.context * row;
+	const float *keys = a.keys + (uint64_t)kv_head * a.context * row;
+	const float *values = a.values + (uint64_t)kv_head * a.context * row;
 	float factor = 1.0f / sqrtf((float)a.head_dim);
 
 	for (uint32_t i = threadIdx.x; i < TILE * row; i += THREADS) {

@@ -61,22 +61,23 @@ int cuda_norm(void *stream, struct cuda_rows from, const float *weight, float ep
 int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
 
-/* Keys and values of a layer: f16, (kv_heads, context, CUDA_KV_ROW(head_dim)) each; what is behind
- * head_dim in a row is 0. */
+/* Keys and values of a layer: f32, (kv_heads, context, CUDA_KV_ROW(head_dim)) each; what is behind
+ * head_dim in a row is 0.  Not f16: that rounding alone turns close choices of the router, and with
+ * them tokens whose lead is 0.2 (tests/test_gpu_golden.c). */
 struct cuda_attention {
 	uint32_t heads, kv_heads, head_dim, context;
 	float epsilon;
 	const float *q_norm, *k_norm; /* (head_dim) */
 	const float *frequency;       /* (head_dim / 2), radians a position */
 	struct cuda_rows qkv;         /* (tokens, heads + 2 * kv_heads, head_dim) */
-	uint16_t *keys, *values;
+	float *keys, *values;
 	struct cuda_rows q;   /* (tokens, heads, head_dim), ready for the dot product */
 	struct cuda_rows out; /* as q */
 	float *partial;       /* cuda_partial_floats of them */
 	uint32_t at_once;     /* tokens that partial has room for, at least 1 */
 };
 
-#define CUDA_KV_ROW(head_dim) (((head_dim) + 7) / 8 * 8)
+#define CUDA_KV_ROW(head_dim) (((head_dim) + 3) / 4 * 4) /* whole 16 bytes */
 
 /* The context is cut into pieces of this many positions, computed apart and joined in order. */
 #define CUDA_SPLIT 256u

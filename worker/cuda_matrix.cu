@@ -150,7 +150,7 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 {
 	uint32_t warps = moe->top_k < WARPS ? moe->top_k : WARPS;
 
-	experts_out_kernel<<<dim3(moe->hidden, tokens), warps * 32, moe->top_k * sizeof(float),
+	experts_out_kernel<<<dim3(moe->hidden, tokens), warps * 32, (moe->top_k + 3) / 4 * 16,
 			     (cudaStream_t)stream>>>(*moe);
 	return cuda_launched("experts_out_kernel", err);
 }

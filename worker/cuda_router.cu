@@ -4,6 +4,14 @@
 #include "worker/cuda_types.cuh"
 
 #define THREADS 256u
+#define PAD \
+	4u /* floats: the compiler reads arrays in shared memory 16 bytes at a time to the end */
+
+static __host__ __device__ uint32_t
+padded(uint32_t n)
+{
+	return (n + PAD - 1) / PAD * PAD;
+}
 
 /* Over a block of THREADS, in one order; every thread gets the result.  `room`: THREADS / 32. */
 static __device__ float
@@ -65,9 +73,9 @@ cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilo
 static __global__ void
 __launch_bounds__(THREADS) choose_kernel(struct cuda_moe moe)
 {
-	extern __shared__ float likely[]; /* (experts), then (top_k) */
+	extern __shared__ float likely[]; /* (experts), then (top_k), each padded to whole PADs */
 	__shared__ float room[THREADS / 32];
-	float *picked = likely + moe.experts;
+	float *picked = likely + padded(moe.experts);
 	const float *logits = moe.logits.at + (uint64_t)blockIdx.x * moe.logits.stride;
 	uint32_t *chosen = moe.chosen + (uint64_t)blockIdx.x * moe.top_k;
 	float *weights = moe.weights + (uint64_t)blockIdx.x * moe.top_k;
@@ -109,7 +117,7 @@ __launch_bounds__(THREADS) choose_kernel(struct cuda_moe moe)
 extern "C" int
 cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
 {
-	size_t shared = (moe->experts + moe->top_k) * sizeof(float);
+	size_t shared = (padded(moe->experts) + padded(moe->top_k)) * sizeof(float);
 
 	choose_kernel<<<tokens, THREADS, shared, (cudaStream_t)stream>>>(*moe);
 	return cuda_launched("choose_kernel", err);

@@ -78,7 +78,7 @@ half_layer_kv(const struct model *model, uint32_t context)
 uint64_t
 cuda_kv_bytes(const struct model *model, uint32_t context)
 {
-	return model->n_layers * 2 * half_layer_kv(model, context) * sizeof(uint16_t);
+	return model->n_layers * 2 * half_layer_kv(model, context) * sizeof(float);
 }
 
 static const void *
@@ -134,7 +134,7 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	a.k_norm = (const float *)trunk_at(config, &model->layers[layer].k_norm);
 	a.frequency = scratch->frequency;
 	a.qkv = scratch->qkv;
-	a.keys = (uint16_t *)config->kv + 2 * half * layer;
+	a.keys = (float *)config->kv + 2 * half * layer;
 	a.values = a.keys + half;
 	a.q = scratch->q;
 	a.out = scratch->attended;
