@@ -1,0 +1,293 @@
+/* Time of a decode step and of a prompt on a GPU, for the shape of Qwen3-30B-A3B with random
+ * weights (Q4_K and Q6_K as Q4_K_M files mix them).  Nothing is loaded: what is timed is the
+ * worker's arithmetic and the memory it reads.
+ *
+ *   gpu_decode slots    every expert in device memory (17 GiB)
+ *   gpu_decode place    every expert in registered host memory, read in place */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/checked.h"
+#include "common/clock.h"
+#include "tests/gpu.h"
+
+#define PATTERN_BYTES (16ull << 20)
+#define HOST_BYTES (6ull << 30)
+#define CONTEXT 8192u
+#define STEPS_MAX 50u
+
+static struct device *device;
+static struct error err;
+static uint64_t seed = 3;
+
+static void
+must(int rc)
+{
+	if (rc == 0)
+		return;
+	fprintf(stderr, "%s\n", err.text);
+	exit(EXIT_SYSTEM);
+}
+
+/* Takes its place behind the others. */
+static struct matrix
+matrix(uint64_t *used, uint32_t type, uint32_t rows, uint32_t columns)
+{
+	struct matrix ret = { .type = type, .rows = rows, .columns = columns, .offset = *used };
+
+	if (!type_row_bytes(type_find(type), columns, &ret.bytes))
+		abort();
+	ret.bytes *= rows;
+	*used += round_up(ret.bytes, 256);
+	return ret;
+}
+
+static struct experts
+experts(uint32_t type, uint32_t rows, uint32_t columns)
+{
+	uint64_t used = 0;
+	struct matrix one = matrix(&used, type, rows, columns);
+
+	return (struct experts){ .type = type,
+				 .rows = rows,
+				 .columns = columns,
+				 .bytes = one.bytes,
+				 .stride = one.bytes };
+}
+
+/* Returns the trunk's bytes. */
+static uint64_t
+make_model(struct model *m)
+{
+	uint64_t used = 0;
+
+	*m = (struct model){
+		.n_layers = 48,
+		.hidden = 2048,
+		.heads = 32,
+		.kv_heads = 4,
+		.head_dim = 128,
+		.n_experts = 128,
+		.top_k = 8,
+		.expert_width = 768,
+		.vocabulary = 151936,
+		.context = CONTEXT,
+		.rope_base = 1e6f,
+		.norm_epsilon = 1e-6f,
+	};
+	m->embedding = matrix(&used, TYPE_Q4_K, m->vocabulary, m->hidden);
+	m->output = matrix(&used, TYPE_Q6_K, m->vocabulary, m->hidden);
+	m->output_norm = matrix(&used, TYPE_F32, 1, m->hidden);
+	m->layers = calloc(m->n_layers, sizeof(*m->layers));
+	for (uint32_t i = 0; i < m->n_layers; i++) {
+		struct model_layer *l = &m->layers[i];
+
+		l->attn_norm = matrix(&used, TYPE_F32, 1, m->hidden);
+		l->ffn_norm = matrix(&used, TYPE_F32, 1, m->hidden);
+		l->q_norm = matrix(&used, TYPE_F32, 1, m->head_dim);
+		l->k_norm = matrix(&used, TYPE_F32, 1, m->head_dim);
+		l->q = matrix(&used, TYPE_Q4_K, m->heads * m->head_dim, m->hidden);
+		l->k = matrix(&used, TYPE_Q4_K, m->kv_heads * m->head_dim, m->hidden);
+		l->v = matrix(&used, TYPE_Q6_K, m->kv_heads * m->head_dim, m->hidden);
+		l->out = matrix(&used, TYPE_Q4_K, m->hidden, m->heads * m->head_dim);
+		l->router = matrix(&used, TYPE_F32, m->n_experts, m->hidden);
+		l->role[ROLE_GATE] = experts(TYPE_Q4_K, m->expert_width, m->hidden);
+		l->role[ROLE_UP] = experts(TYPE_Q4_K, m->expert_width, m->hidden);
+		l->role[ROLE_DOWN] =
+		    experts(i % 2 ? TYPE_Q4_K : TYPE_Q6_K, m->hidden, m->expert_width);
+	}
+	return used;
+}
+
+/* Whole rows of one type, so that its scales are ordinary numbers; small ones for F32. */
+static uint8_t *
+make_pattern(uint32_t type)
+{
+	const struct type_info *info = type_find(type);
+	uint64_t blocks = PATTERN_BYTES / info->block_bytes;
+	uint8_t *at = gpu_shared(device, PATTERN_BYTES);
+
+	gpu_random_row(info, at, (uint32_t)blocks * info->block_elements, &seed);
+	for (uint64_t i = 0; type == TYPE_F32 && i < blocks; i++)
+		((float *)at)[i] *= 0.05f;
+	return at;
+}
+
+static const uint8_t *
+pattern(uint32_t type)
+{
+	static uint8_t *made[32];
+
+	if (!made[type])
+		made[type] = make_pattern(type);
+	return made[type];
+}
+
+static void
+fill(uint8_t *to, uint32_t type, uint64_t bytes)
+{
+	uint64_t whole = PATTERN_BYTES / type_find(type)->block_bytes;
+	uint64_t step = whole * type_find(type)->block_bytes;
+
+	for (uint64_t at = 0; at < bytes; at += step)
+		must(device_copy_in(device, to + at, pattern(type),
+				    bytes - at < step ? bytes - at : step, &err));
+}
+
+static void
+fill_trunk(const struct model *m, uint8_t *trunk)
+{
+	const struct matrix *ends[] = { &m->embedding, &m->output, &m->output_norm };
+
+	for (int i = 0; i < 3; i++)
+		fill(trunk + ends[i]->offset, ends[i]->type, ends[i]->bytes);
+	for (uint32_t i = 0; i < m->n_layers; i++) {
+		const struct model_layer *l = &m->layers[i];
+		const struct matrix *all[] = { &l->attn_norm, &l->ffn_norm, &l->q_norm,
+					       &l->k_norm,    &l->q,        &l->k,
+					       &l->v,         &l->out,      &l->router };
+
+		for (int k = 0; k < 9; k++)
+			fill(trunk + all[k]->offset, all[k]->type, all[k]->bytes);
+	}
+	must(device_wait(device, &err));
+}
+
+static void
+place_in_slots(const struct model *m, uint8_t *slots, struct expert_place *places)
+{
+	for (uint64_t i = 0; i < (uint64_t)m->n_layers * m->n_experts; i++) {
+		const struct model_layer *l = &m->layers[i / m->n_experts];
+		uint8_t *slot = slots + i * model_slot_bytes(m);
+
+		for (enum role role = 0; role < N_ROLES; role++) {
+			places[i].role[role] = slot + model_slot_offset(l, role);
+			fill(slot + model_slot_offset(l, role), l->role[role].type,
+			     l->role[role].bytes);
+		}
+	}
+	must(device_wait(device, &err));
+}
+
+/* Blocks side by side, as experts of a file are. */
+static void
+fill_host(uint8_t *to, uint32_t type, uint64_t bytes)
+{
+	uint64_t whole = PATTERN_BYTES / type_find(type)->block_bytes;
+	uint64_t step = whole * type_find(type)->block_bytes;
+
+	for (uint64_t at = 0; at < bytes; at += step)
+		memcpy(to + at, pattern(type), bytes - at < step ? bytes - at : step);
+}
+
+/* HOST_BYTES hold a part of all experts, used over and over: more than any cache. */
+static void
+place_in_host(const struct model *m, uint8_t *host, struct expert_place *places)
+{
+	uint64_t half = HOST_BYTES / 2, used[2] = { 0, 0 };
+
+	for (uint64_t i = 0; i < (uint64_t)m->n_layers * m->n_experts; i++) {
+		const struct model_layer *l = &m->layers[i / m->n_experts];
+
+		for (enum role role = 0; role < N_ROLES; role++) {
+			int side = l->role[role].type == TYPE_Q6_K;
+
+			if (used[side] + l->role[role].bytes > half)
+				used[side] = 0;
+			places[i].role[role] = host + (uint64_t)side * half + used[side];
+			used[side] += l->role[role].bytes;
+		}
+	}
+	fill_host(host, TYPE_Q4_K, half);
+	fill_host(host + half, TYPE_Q6_K, half);
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* Median over `steps` forwards of n tokens from pos on, in ms. */
+static double
+time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_t pos,
+	     uint32_t steps, float *logits)
+{
+	double ms[STEPS_MAX];
+	uint32_t ids[COMPUTE_BATCH];
+
+	for (uint32_t s = 0; s < steps; s++) {
+		uint64_t begin;
+
+		for (uint32_t i = 0; i < n; i++)
+			ids[i] =
+			    (uint32_t)((gpu_random(&seed) + 1) * 0.499f * (float)m->vocabulary);
+		begin = clock_ns();
+		must(compute_cuda.forward(compute, ids, n, pos, logits, &err));
+		ms[s] = (double)(clock_ns() - begin) / 1e6;
+	}
+	qsort(ms, steps, sizeof(ms[0]), compare);
+	return ms[steps / 2];
+}
+
+int
+main(int argc, char **argv)
+{
+	bool slots = argc > 1 && strcmp(argv[1], "slots") == 0;
+	struct device_memory trunk, kv, slot_memory;
+	struct compute_config config = { .context = CONTEXT };
+	struct compute *compute;
+	struct model m;
+	uint64_t begin, bytes = make_model(&m);
+	float *logits = malloc(m.vocabulary * sizeof(*logits));
+
+	if (argc != 2 || (!slots && strcmp(argv[1], "place") != 0)) {
+		fprintf(stderr, "usage: gpu_decode slots|place\n");
+		return EXIT_INPUT;
+	}
+	device = gpu_open();
+	if (!device)
+		return 77;
+	must(device_alloc(device, bytes, &trunk, &err));
+	must(device_alloc(device, compute_cuda.kv_bytes(&m, CONTEXT), &kv, &err));
+	config.model = &m;
+	config.device = device;
+	config.trunk = trunk.at;
+	config.kv = kv.at;
+	config.places = calloc((size_t)m.n_layers * m.n_experts, sizeof(*config.places));
+	fill_trunk(&m, trunk.at);
+	if (slots) {
+		must(device_alloc(device, (uint64_t)m.n_layers * m.n_experts * model_slot_bytes(&m),
+				  &slot_memory, &err));
+		place_in_slots(&m, slot_memory.at, config.places);
+	} else {
+		uint8_t *host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (host == MAP_FAILED)
+			abort();
+		madvise(host, HOST_BYTES, MADV_HUGEPAGE);
+		place_in_host(&m, host, config.places);
+		must(device_register(device, host, HOST_BYTES, false, &err));
+	}
+	begin = clock_ns();
+	must(compute_cuda.open(&compute, &config, &err));
+	printf("%s, experts %s: compute open %.1f ms\n", device_describe(device)->name,
+	       slots ? "in slots" : "in place", (double)(clock_ns() - begin) / 1e6);
+	printf("one token, launches, at 100   %8.3f ms\n",
+	       time_forward(compute, &m, 1, 100, STEPS_MAX, NULL));
+	printf("one token, graph, at 100      %8.3f ms\n",
+	       time_forward(compute, &m, 1, 100, STEPS_MAX, logits));
+	printf("one token, graph, at 8000     %8.3f ms\n",
+	       time_forward(compute, &m, 1, 8000, STEPS_MAX, logits));
+	printf("64 tokens at 1000             %8.3f ms\n",
+	       time_forward(compute, &m, COMPUTE_BATCH, 1000, 5, logits));
+	printf("first logits %g %g\n", logits[0], logits[1]);
+	compute_cuda.close(compute);
+	device_close(device);
+	return 0;
+}
