@@ -112,6 +112,30 @@ stack_count_processes(void)
 	return count_processes(is_of_this_test, NULL, NULL);
 }
 
+struct visit {
+	void (*fn)(const char *pid, void *arg);
+	void *arg;
+};
+
+static bool
+visit_process(const char *pid, const void *arg)
+{
+	const struct visit *visit = arg;
+
+	if (!is_of_this_test(pid, NULL))
+		return false;
+	visit->fn(pid, visit->arg);
+	return true;
+}
+
+void
+stack_each_process(void (*fn)(const char *pid, void *arg), void *arg)
+{
+	struct visit visit = { .fn = fn, .arg = arg };
+
+	count_processes(visit_process, &visit, NULL);
+}
+
 /* "bash", ".../run.sh", "supervise", "--name", name; its keepers have the same words. */
 static bool
 is_supervisor(const char *pid, const void *arg)

@@ -180,6 +180,20 @@ run_read(struct run *run, size_t bytes)
 			 run->err);
 }
 
+bool
+run_ended(struct run *run)
+{
+	struct pollfd fds[2] = { { .fd = run->out_fd, .events = POLLIN },
+				 { .fd = run->err_fd, .events = POLLIN } };
+
+	while ((run->out_fd >= 0 || run->err_fd >= 0) && poll(fds, 2, 0) > 0) {
+		run_step(run);
+		fds[0].fd = run->out_fd;
+		fds[1].fd = run->err_fd;
+	}
+	return run->out_fd < 0 && run->err_fd < 0;
+}
+
 int
 run_finish(struct run *run)
 {

@@ -39,6 +39,8 @@ struct run {
 void run_start(struct run *run, const char *const *words);
 /* Reads until `bytes` of its stdout have come; its end before that fails the test. */
 void run_read(struct run *run, size_t bytes);
+/* Whether its output has ended; takes what has come, waits for nothing. */
+bool run_ended(struct run *run);
 /* Reads to the end.  The exit status, or 128 + signal. */
 int run_finish(struct run *run);
 void run_close(struct run *run);
@@ -71,6 +73,8 @@ int stack_open_folder(const char *name);
 /* Waits until every process of that stack has left; closes the descriptor. */
 void stack_wait_left(int folder);
 
+/* fn(pid, arg) for each process (but the test itself) of the stacks of this test. */
+void stack_each_process(void (*fn)(const char *pid, void *arg), void *arg);
 /* Processes (but the test itself) that belong to stacks of this test. */
 uint32_t stack_count_processes(void);
 /* Processes of this machine that hold the memfd with this inode. */

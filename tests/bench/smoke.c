@@ -1,0 +1,343 @@
+/* smoke: times a whole stack as its user meets it: the start, the death of a worker, status, what a
+ * token costs beside the worker's own time, memory, and with a large --model the load beside a raw
+ * read of the same file.  A table on stdout, the same as JSON in BUILD/bench-smoke.json. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/board.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "tests/raw_read.h"
+#include "tests/stack_run.h"
+
+#define NAME "smoke"
+#define RUNS 5
+#define RAW_THREADS 16
+
+struct bench {
+	const char *model;
+	const char *device;
+	const char *prompt; /* ids */
+	bool large;         /* a model of the caller's: the load is timed too */
+	char dir[128];
+	json_t *figures;
+};
+
+/* `most` is what it is held to; 0: nothing. */
+static void
+figure(struct bench *bench, const char *name, double value, const char *unit, double most)
+{
+	char limit[32] = "";
+
+	if (most > 0)
+		snprintf(limit, sizeof(limit), "<= %g%s", most, value <= most ? "" : "  MISSED");
+	printf("%-52s %10.3f %-5s %s\n", name, value, unit, limit);
+	fflush(stdout);
+	json_array_append_new(bench->figures,
+			      json_pack("{s:s, s:f, s:s, s:o?}", "name", name, "value", value,
+					"unit", unit, "most", most > 0 ? json_real(most) : NULL));
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double
+median(double *values, uint32_t n)
+{
+	qsort(values, n, sizeof(*values), compare_doubles);
+	return values[n / 2];
+}
+
+static double
+seconds_since(uint64_t begin)
+{
+	return (double)(clock_ns() - begin) / 1e9;
+}
+
+static void
+up(const struct bench *bench, const char *reader)
+{
+	run_do(
+	    WORDS("up", bench->model, "--name", NAME, "--device", bench->device, "--read", reader));
+}
+
+static void
+down(void)
+{
+	run_do(WORDS("down", "--name", NAME));
+}
+
+static Hearth__State *
+ask_board(const struct bench *bench, const char *stage)
+{
+	Hearth__State *state;
+	struct error err;
+
+	if (board_ask(bench->dir, stage, 5000, &state, &err) == 0)
+		return state;
+	log_error("%s", err.text);
+	exit(EXIT_SYSTEM);
+}
+
+/* -- the start -- */
+
+static void
+bench_up(struct bench *bench)
+{
+	double seconds[RUNS], most = 0;
+	uint64_t begin;
+	struct run run;
+	uint32_t asked = 0;
+
+	for (uint32_t i = 0; i < RUNS; i++) {
+		begin = clock_ns();
+		up(bench, "auto");
+		seconds[i] = seconds_since(begin);
+		down();
+	}
+	figure(bench, "up to able to answer, median of 5", median(seconds, RUNS), "s", 1);
+	run_start(&run, WORDS("up", bench->model, "--name", NAME, "--device", bench->device));
+	run_read(&run, 1);
+	do {
+		begin = clock_ns();
+		free(run_text(WORDS("status", "--json", "--name", NAME)));
+		most = seconds_since(begin) > most ? seconds_since(begin) : most;
+		asked++;
+	} while (!run_ended(&run));
+	run_finish(&run);
+	run_close(&run);
+	figure(bench, "status while it starts, longest", most * 1e3, "ms", 50);
+	figure(bench, "  asked that often", asked, "times", 0);
+}
+
+static void
+bench_status(struct bench *bench)
+{
+	double seconds[21];
+	uint64_t begin;
+
+	for (uint32_t i = 0; i < 21; i++) {
+		begin = clock_ns();
+		free(run_text(WORDS("status", "--json", "--name", NAME)));
+		seconds[i] = seconds_since(begin);
+	}
+	figure(bench, "status, median of 21", median(seconds, 21) * 1e3, "ms", 50);
+}
+
+/* -- tokens -- */
+
+static void
+bench_token(struct bench *bench)
+{
+	double spent[RUNS], own[RUNS];
+
+	for (uint32_t i = 0; i < RUNS; i++) {
+		json_t *answer = run_json(WORDS("ask", "--name", NAME, "--json", "--ignore-stop",
+						"-n", "256", "--prompt-ids", bench->prompt));
+		double tokens = (double)json_array_size(json_object_get(answer, "ids"));
+		json_t *seconds = json_object_get(answer, "seconds");
+		double total = json_number_value(json_object_get(seconds, "total"));
+		double compute = json_number_value(json_object_get(answer, "compute_seconds"));
+
+		spent[i] = (total - compute) / tokens;
+		own[i] = compute / tokens;
+		json_decref(answer);
+	}
+	figure(bench, "a token in the worker, median of 5", median(own, RUNS) * 1e3, "ms", 0);
+	figure(bench, "a token beside the worker's own time, median of 5",
+	       median(spent, RUNS) * 1e3, "ms", 0.2);
+}
+
+/* From the SIGKILL to the first token that the next worker gave. */
+static void
+bench_death(struct bench *bench)
+{
+	double seconds[RUNS];
+
+	for (uint32_t i = 0; i < RUNS; i++) {
+		Hearth__State *worker;
+		struct run run;
+		uint64_t begin;
+		pid_t pid = stack_pid(NAME, "worker");
+
+		run_start(&run, WORDS("ask", "--name", NAME, "--ids", "--ignore-stop", "-n", "1500",
+				      "--prompt-ids", bench->prompt));
+		run_read(&run, 100);
+		begin = clock_ns();
+		stack_kill(pid);
+		if (run_finish(&run) != 0)
+			log_warn("the answer failed: %s", run.err);
+		run_close(&run);
+		worker = ask_board(bench, "worker");
+		seconds[i] = ((double)worker->computing->first_token_ns - (double)begin) / 1e9;
+		hearth__state__free_unpacked(worker, NULL);
+	}
+	figure(bench, "SIGKILL of the worker to its next token, median of 5", median(seconds, RUNS),
+	       "s", 0.5);
+	figure(bench, "  longest", seconds[RUNS - 1], "s", 0);
+}
+
+/* -- memory -- */
+
+/* KiB of a process that it does not share as arena, keys and values or slots (all memfds). */
+static double
+private_kib(const char *pid)
+{
+	char path[64], line[512];
+	bool counts = true;
+	double kib = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/smaps", pid);
+	maps = fopen(path, "r");
+	while (maps && fgets(line, sizeof(line), maps)) {
+		unsigned long from, to;
+		double n;
+
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			counts = strstr(line, "/memfd:") == NULL;
+		else if (counts && sscanf(line, "Pss: %lf kB", &n) == 1)
+			kib += n;
+	}
+	if (maps)
+		fclose(maps);
+	return kib;
+}
+
+static void
+add_process(const char *pid, void *arg)
+{
+	*(double *)arg += private_kib(pid);
+}
+
+static void
+bench_memory(struct bench *bench)
+{
+	double kib = 0;
+
+	stack_each_process(add_process, &kib);
+	figure(bench, "PSS of all processes beside arena and lent memory", kib / 1024, "MiB", 150);
+}
+
+/* -- the load -- */
+
+static double
+load_rate(struct bench *bench, const char *reader)
+{
+	Hearth__State *loader, *pinner;
+	double rate;
+
+	up(bench, reader);
+	loader = ask_board(bench, "loader");
+	pinner = ask_board(bench, "pinner");
+	rate = (double)loader->reader->bytes /
+	       (double)(loader->reader->end_ns - loader->reader->begin_ns);
+	printf("  %s: read in %.3f s, ready after %.3f s, registered in %.3f s\n", reader,
+	       (double)(loader->reader->end_ns - loader->reader->begin_ns) / 1e9,
+	       (double)(loader->ready_ns - loader->since_ns) / 1e9,
+	       (double)pinner->pinning->register_ns / 1e9);
+	if (pinner->pinning->registered_bytes)
+		figure(bench, "registering a GiB",
+		       (double)pinner->pinning->register_ns / 1e9 /
+			   ((double)pinner->pinning->registered_bytes / (1 << 30)),
+		       "s", 0);
+	hearth__state__free_unpacked(loader, NULL);
+	hearth__state__free_unpacked(pinner, NULL);
+	down();
+	return rate;
+}
+
+static void
+bench_load(struct bench *bench)
+{
+	static const struct {
+		const char *name, *reader;
+		bool direct, cold;
+	} ways[] = {
+		{ "cold, direct", "direct", true, true },
+		{ "cold, buffered", "buffered", false, true },
+		{ "cached, buffered", "buffered", false, false },
+	};
+	char name[64];
+
+	for (uint32_t i = 0; i < 3; i++) {
+		double raw, loaded;
+
+		if (ways[i].cold)
+			raw_make_cold(bench->model);
+		raw = raw_read_rate(bench->model, ways[i].direct, RAW_THREADS);
+		if (ways[i].cold)
+			raw_make_cold(bench->model);
+		loaded = load_rate(bench, ways[i].reader);
+		snprintf(name, sizeof(name), "raw read, %s", ways[i].name);
+		figure(bench, name, raw, "GB/s", 0);
+		snprintf(name, sizeof(name), "load, %s", ways[i].name);
+		figure(bench, name, loaded, "GB/s", 0);
+		snprintf(name, sizeof(name), "  load / raw read, %s", ways[i].name);
+		figure(bench, name, loaded / raw, "", 0);
+	}
+}
+
+static void
+bench_all(struct bench *bench)
+{
+	char path[640];
+	json_t *all;
+
+	if (bench->large)
+		bench_load(bench);
+	bench_up(bench);
+	bench_status(bench);
+	bench_token(bench);
+	bench_memory(bench);
+	bench_death(bench);
+	down();
+	snprintf(path, sizeof(path), "%s/bench-smoke.json", stack_build);
+	all =
+	    json_pack("{s:s, s:s, s:i, s:O}", "model", bench->model, "device", bench->device,
+		      "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "figures", bench->figures);
+	if (json_dump_file(all, path, JSON_INDENT(1)) == 0)
+		printf("\nas JSON: %s\n", path);
+	json_decref(all);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct bench bench = { .model = NULL, .device = "cpu", .prompt = "1,2,3,4" };
+	const struct option_def defs[] = {
+		{ .name = "--model", .kind = OPTION_TEXT, .to = &bench.model },
+		{ .name = "--device", .kind = OPTION_TEXT, .to = &bench.device },
+		{ .name = "--prompt-ids", .kind = OPTION_TEXT, .to = &bench.prompt },
+	};
+	struct error err;
+	uint32_t n_words;
+
+	log_open("smoke");
+	if (options_parse(argc, argv, defs, 3, NULL, 0, &n_words, &err) < 0) {
+		log_error("%s", err.text);
+		return EXIT_INPUT;
+	}
+	if (stack_setup(NULL) != 0) {
+		log_error("wants to be run in the source folder, from BUILD/bin");
+		return EXIT_INPUT;
+	}
+	bench.large = bench.model != NULL;
+	if (!bench.model)
+		bench.model = stack_path("tests/data/kjv-16x1m.gguf");
+	bench.figures = json_array();
+	snprintf(bench.dir, sizeof(bench.dir), "%s/hearth-%s", stack_runtime, NAME);
+	bench_all(&bench);
+	json_decref(bench.figures);
+	return stack_teardown(NULL) == 0 ? 0 : EXIT_SYSTEM;
+}
