@@ -53,6 +53,8 @@ fill_reader(const struct load *load, uint64_t now, Hearth__Reader *reader)
 	else
 		board_text(&reader->reason, "--read %s", read);
 	reader->threads = load->options->threads;
+	reader->bytes = 0;
+	reader->end_ns = 0;
 	reader->total_bytes = load->pieces.bytes;
 	reader->adopted_bytes = whole - load->pieces.bytes;
 	reader->begin_ns = now;
