@@ -13,10 +13,11 @@
 /* Longer than anything here takes, under a sanitizer on a busy machine too: a hang fails. */
 #define STACK_LIMIT_S 120
 
-/* Group set-up and tear-down: the runtime folder, XDG_RUNTIME_DIR, HEARTH_BUILD; then every stack
- * that was left is taken down, and the folder must be empty. */
+/* Set-up and tear-down of a test or a group: the runtime folder, XDG_RUNTIME_DIR, HEARTH_BUILD;
+ * then every stack that was left is taken down, and that is a failure. */
 int stack_setup(void **state);
 int stack_teardown(void **state);
+#define stack_test(f) cmocka_unit_test_setup_teardown(f, stack_setup, stack_teardown)
 
 extern char stack_runtime[64]; /* the runtime folder of all stacks of this test */
 extern char stack_build[512];  /* the build folder the programs come from */

@@ -313,16 +313,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_demo_model_answers_as_the_reference),
-		cmocka_unit_test(a_model_without_tokenizer_answers_ids),
-		cmocka_unit_test(the_way_of_reading_changes_no_bit),
-		cmocka_unit_test(a_restart_changes_no_bit),
-		cmocka_unit_test(threads_and_slots_change_no_bit),
-		cmocka_unit_test(a_seed_gives_the_same_answer_again),
-		cmocka_unit_test(verify_and_report_agree_with_the_load),
-		cmocka_unit_test(two_stacks_run_side_by_side),
-		cmocka_unit_test(a_client_killed_while_it_reads_harms_nobody),
+		stack_test(the_demo_model_answers_as_the_reference),
+		stack_test(a_model_without_tokenizer_answers_ids),
+		stack_test(the_way_of_reading_changes_no_bit),
+		stack_test(a_restart_changes_no_bit),
+		stack_test(threads_and_slots_change_no_bit),
+		stack_test(a_seed_gives_the_same_answer_again),
+		stack_test(verify_and_report_agree_with_the_load),
+		stack_test(two_stacks_run_side_by_side),
+		stack_test(a_client_killed_while_it_reads_harms_nobody),
 	};
 
-	return cmocka_run_group_tests(tests, stack_setup, stack_teardown);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

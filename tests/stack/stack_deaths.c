@@ -204,13 +204,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(five_deaths_within_a_minute_end_the_stack),
-		cmocka_unit_test(a_stage_that_leaves_with_100_is_not_restarted),
-		cmocka_unit_test(five_kills_of_an_idle_worker_end_the_stack),
-		cmocka_unit_test(status_answers_while_the_stack_starts),
-		cmocka_unit_test(an_interrupted_up_leaves_nothing),
-		cmocka_unit_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
+		stack_test(five_deaths_within_a_minute_end_the_stack),
+		stack_test(a_stage_that_leaves_with_100_is_not_restarted),
+		stack_test(five_kills_of_an_idle_worker_end_the_stack),
+		stack_test(status_answers_while_the_stack_starts),
+		stack_test(an_interrupted_up_leaves_nothing),
+		stack_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
 	};
 
-	return cmocka_run_group_tests(tests, stack_setup, stack_teardown);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

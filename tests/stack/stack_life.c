@@ -216,14 +216,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(down_leaves_nothing),
-		cmocka_unit_test(a_killed_supervisor_leaves_nothing),
-		cmocka_unit_test(a_killed_run_sh_is_followed_by_a_new_stack),
-		cmocka_unit_test(a_second_up_of_one_name_is_refused),
-		cmocka_unit_test(what_is_not_up_is_said),
-		cmocka_unit_test(bad_words_are_refused_before_anything_starts),
-		cmocka_unit_test(damaged_files_are_refused_with_one_line),
+		stack_test(down_leaves_nothing),
+		stack_test(a_killed_supervisor_leaves_nothing),
+		stack_test(a_killed_run_sh_is_followed_by_a_new_stack),
+		stack_test(a_second_up_of_one_name_is_refused),
+		stack_test(what_is_not_up_is_said),
+		stack_test(bad_words_are_refused_before_anything_starts),
+		stack_test(damaged_files_are_refused_with_one_line),
 	};
 
-	return cmocka_run_group_tests(tests, stack_setup, stack_teardown);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
