@@ -28,8 +28,8 @@ scheduler_hear(void *arg, enum link_event event, const uint8_t *bytes, size_t n)
 	pthread_mutex_unlock(&scheduler->lock);
 }
 
-static void
-scheduler_listen(struct fake_scheduler *scheduler, const char *dir)
+void
+fake_scheduler_listen(struct fake_scheduler *scheduler, const char *dir)
 {
 	struct error err;
 
@@ -43,7 +43,7 @@ fake_scheduler_open(struct fake_scheduler *scheduler, const char *dir)
 	memset(scheduler, 0, sizeof(*scheduler));
 	pthread_mutex_init(&scheduler->lock, NULL);
 	pthread_cond_init(&scheduler->came, NULL);
-	scheduler_listen(scheduler, dir);
+	fake_scheduler_listen(scheduler, dir);
 }
 
 static void
@@ -69,7 +69,7 @@ fake_scheduler_restart(struct fake_scheduler *scheduler, const char *dir)
 {
 	link_close(scheduler->link);
 	scheduler_forget(scheduler);
-	scheduler_listen(scheduler, dir);
+	fake_scheduler_listen(scheduler, dir);
 }
 
 /* With the lock held; false after the limit. */

@@ -9,7 +9,7 @@
 #include "common/endpoint.h"
 #include "proto/work.pb-c.h"
 
-#define FAKE_INBOX 1024u
+#define FAKE_INBOX 4096u
 
 struct fake_scheduler {
 	struct link *link;
@@ -22,6 +22,8 @@ struct fake_scheduler {
 
 void fake_scheduler_open(struct fake_scheduler *scheduler, const char *dir);
 void fake_scheduler_close(struct fake_scheduler *scheduler);
+/* On a socket where none listens: link is closed. */
+void fake_scheduler_listen(struct fake_scheduler *scheduler, const char *dir);
 /* Gone and back again, as after its death; what was not read is lost. */
 void fake_scheduler_restart(struct fake_scheduler *scheduler, const char *dir);
 void fake_scheduler_wait_down(struct fake_scheduler *scheduler, uint32_t downs);
