@@ -334,7 +334,7 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 # -- commands --
 
 up() { # words...
-	local status=0 interrupted='' words log alive waiter supervisor
+	local status=0 interrupted='' words log alive folder waiter supervisor
 	take_options "$@"
 	find_folder
 	need_build
@@ -343,7 +343,7 @@ up() { # words...
 	exec {log}<"$dir/log"
 	exec {alive}< <(exec setsid "$self" supervise --name "$name" "$@" </dev/null 2>>"$dir/log")
 	supervisor=$!
-	exec 9<&-
+	exec {folder}<"$dir" 9<&- # what is left to do with the lock is to see it free
 	"$build/bin/hearth" wait --dir "$dir" <&"$alive" &
 	waiter=$!
 	trap 'interrupted=1; kill "$waiter" 2>/dev/null || true' INT TERM
@@ -351,6 +351,7 @@ up() { # words...
 	((status)) || return 0
 	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 	wait "$supervisor" || status=$?
+	flock "$folder"
 	[[ -z $interrupted ]] || die 130 "interrupted, $name is down"
 	words=$(grep '^run.sh: error: ' <&"$log" | tail -n 1) || true
 	((status == 100)) || status=111
