@@ -19,7 +19,8 @@ struct call; /* one request that has not been answered */
 /* Must call call_reply once for each call: now, or later from any thread. */
 typedef void server_fn(void *arg, struct call *call, const uint8_t *bytes, size_t n);
 
-#define SERVER_CALLS 64 /* that wait for an answer at once; more wait in nng */
+/* That wait for an answer at once, more wait in nng: a full queue of readers and as many again. */
+#define SERVER_CALLS 128
 
 int server_open(struct server **ret, const char *dir, const char *name, server_fn *fn, void *arg,
 		struct error *err);
