@@ -95,7 +95,7 @@ checksum_plan_open(struct checksum_plan *ret, const struct arena_tensor *tensors
 
 	if (rc < 0)
 		return rc;
-	sorted = calloc(n_tensors + 1, sizeof(*sorted));
+	sorted = calloc(n_tensors + 1, sizeof(const struct arena_tensor *));
 	plan.units = calloc(plan.n_units + 1, sizeof(*plan.units));
 	plan.first = calloc(n_slices + 1, sizeof(*plan.first));
 	if (!sorted || !plan.units || !plan.first) {
@@ -105,7 +105,7 @@ checksum_plan_open(struct checksum_plan *ret, const struct arena_tensor *tensors
 	}
 	for (uint64_t i = 0; i < n_tensors; i++)
 		sorted[i] = &tensors[i];
-	qsort(sorted, n_tensors, sizeof(*sorted), compare_canonical);
+	qsort(sorted, n_tensors, sizeof(const struct arena_tensor *), compare_canonical);
 	fill_units(&plan, tensors, n_tensors, sorted);
 	free(sorted);
 	*ret = plan;

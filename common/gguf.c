@@ -337,7 +337,7 @@ parse_tables(struct cursor *c, struct gguf *gguf)
 		rc = cursor_count(c, gguf->n_tensors, MIN_TENSOR, "tensors");
 	if (rc < 0)
 		return rc;
-	gguf->pairs = calloc(gguf->n_pairs, sizeof(*gguf->pairs));
+	gguf->pairs = calloc(gguf->n_pairs + 1, sizeof(*gguf->pairs));
 	gguf->tensors = calloc(gguf->n_tensors + 1, sizeof(*gguf->tensors));
 	if (!gguf->pairs || !gguf->tensors)
 		return error_sys(c->err, -ENOMEM, "tables of %" PRIu64 " keys (%s)", gguf->n_pairs,

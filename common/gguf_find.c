@@ -55,7 +55,7 @@ gguf_find_u64(const struct gguf *gguf, const char *key, uint64_t *ret, struct er
 		value = LOAD(uint8_t, pair->at);
 		break;
 	case GGUF_I8:
-		value = LOAD(int8_t, pair->at);
+		value = (int64_t)LOAD(int8_t, pair->at);
 		break;
 	case GGUF_U16:
 		value = LOAD(uint16_t, pair->at);

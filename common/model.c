@@ -40,14 +40,18 @@ finder_close(struct finder *finder)
 static int
 finder_open(struct finder *finder)
 {
-	if (finder->n > UINT32_MAX)
-		return error_set(finder->err, -EINVAL, "%" PRIu64 " tensors, want below 2^32 (%s)",
-				 finder->n, finder->file);
+	if (finder->n > UINT32_MAX) {
+		error_set(finder->err, -EINVAL, "%" PRIu64 " tensors, want below 2^32 (%s)",
+			  finder->n, finder->file);
+		return -EINVAL;
+	}
 	finder->sorted = calloc(finder->n + 1, sizeof(*finder->sorted));
 	finder->taken = calloc(finder->n + 1, sizeof(*finder->taken));
-	if (!finder->sorted || !finder->taken)
-		return error_sys(finder->err, -ENOMEM, "%" PRIu64 " tensors (%s)", finder->n,
-				 finder->file);
+	if (!finder->sorted || !finder->taken) {
+		error_sys(finder->err, -ENOMEM, "%" PRIu64 " tensors (%s)", finder->n,
+			  finder->file);
+		return -ENOMEM;
+	}
 	for (uint32_t i = 0; i < finder->n; i++)
 		finder->sorted[i] = i;
 	qsort_r(finder->sorted, finder->n, sizeof(*finder->sorted), compare_tensors,
@@ -142,8 +146,8 @@ take_matrix(struct finder *finder, const char *name, uint64_t rows, uint64_t col
 	    struct matrix *ret)
 {
 	uint64_t dims[3] = { columns, rows, 1 };
-	uint64_t row;
-	uint32_t index;
+	uint64_t row = 0;
+	uint32_t index = 0;
 	int rc = take(finder, name, dims, &index, &row);
 
 	if (rc < 0)
@@ -196,8 +200,8 @@ take_experts(struct finder *finder, const char *name, const struct model *model,
 	uint64_t rows = role == ROLE_DOWN ? model->hidden : model->expert_width;
 	uint64_t columns = role == ROLE_DOWN ? model->expert_width : model->hidden;
 	uint64_t dims[3] = { columns, rows, model->n_experts };
-	uint64_t row;
-	uint32_t index;
+	uint64_t row = 0;
+	uint32_t index = 0;
 	int rc = take(finder, name, dims, &index, &row);
 
 	if (rc < 0)
@@ -334,9 +338,10 @@ model_read(struct model *ret, const struct gguf *gguf, const struct arena_tensor
 	rc = finder_open(&finder);
 	if (rc == 0) {
 		model.layers = calloc(model.n_layers, sizeof(*model.layers));
-		if (!model.layers)
-			rc = error_sys(err, -ENOMEM, "%" PRIu32 " layers (%s)", model.n_layers,
-				       file);
+		if (!model.layers) {
+			error_sys(err, -ENOMEM, "%" PRIu32 " layers (%s)", model.n_layers, file);
+			rc = -ENOMEM;
+		}
 	}
 	if (rc == 0)
 		rc = read_ends(&finder, &model);

@@ -1,5 +1,6 @@
 #include "common/model_keys.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -138,7 +139,8 @@ check_rope(const struct reader *reader, const struct model *model)
 	for (uint64_t i = 0; i < reader->gguf->n_pairs; i++) {
 		struct gguf_string key = reader->gguf->pairs[i].key;
 
-		if (key.bytes < sizeof(prefix) - 1 || memcmp(key.at, prefix, sizeof(prefix) - 1))
+		if (key.bytes < sizeof(prefix) - 1 ||
+		    memcmp(key.at, prefix, sizeof(prefix) - 1) != 0)
 			continue;
 		return error_set(reader->err, -ENOTSUP,
 				 "key %.*s: scaled rotary positions, supported is "
@@ -180,8 +182,10 @@ read_name(const struct reader *reader, struct model *model)
 	n = name.bytes < sizeof(model->name) ? name.bytes : sizeof(model->name) - 1;
 	while (n < name.bytes && n > 0 && ((uint8_t)name.at[n] & 0xc0) == 0x80)
 		n--; /* whole UTF-8 characters */
+	memcpy(model->name, name.at, n);
 	for (uint64_t i = 0; i < n; i++)
-		model->name[i] = (uint8_t)name.at[i] < ' ' ? ' ' : name.at[i];
+		if ((uint8_t)model->name[i] < ' ')
+			model->name[i] = ' ';
 	return 0;
 }
 
@@ -197,6 +201,7 @@ read_heads(const struct reader *reader, struct model *model)
 			      &model->kv_heads);
 	if (rc < 0)
 		return rc;
+	assert(model->heads > 0 && model->kv_heads > 0);
 	if (model->heads % model->kv_heads)
 		return error_set(reader->err, -EINVAL,
 				 "key %s: %" PRIu32 ", want a divisor of %" PRIu32 " heads (%s)",

@@ -93,7 +93,7 @@ run(struct service *service, const struct load_options *options, struct error *e
 int
 main(int argc, char **argv)
 {
-	struct load_options options;
+	struct load_options options = { 0 };
 	struct service service;
 	struct error err;
 	int rc;

@@ -153,14 +153,15 @@ compare_names(const void *a, const void *b)
 static int
 check_names(const struct model_files *files, struct error *err)
 {
-	const struct arena_tensor **sorted = calloc(files->n_tensors + 1, sizeof(*sorted));
+	const struct arena_tensor **sorted =
+	    calloc(files->n_tensors + 1, sizeof(const struct arena_tensor *));
 	int rc = 0;
 
 	if (!sorted)
 		return error_sys(err, -ENOMEM, "%" PRIu64 " tensors", files->n_tensors);
 	for (uint64_t i = 0; i < files->n_tensors; i++)
 		sorted[i] = &files->tensors[i];
-	qsort(sorted, files->n_tensors, sizeof(*sorted), compare_names);
+	qsort(sorted, files->n_tensors, sizeof(const struct arena_tensor *), compare_names);
 	for (uint64_t i = 1; i < files->n_tensors && rc == 0; i++)
 		if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
 			rc = error_set(err, -EINVAL, "%s: %s is in %s too, want it once",

@@ -112,7 +112,7 @@ placement_open(struct placement *ret, struct arena_tensor *tensors, uint64_t n_t
 	if (n_slices < 0)
 		return error_set(err, -EOVERFLOW, "model: more than %llu bytes of tensors",
 				 MAX_ARENA_BYTES);
-	sorted = calloc(n_tensors + 1, sizeof(*sorted));
+	sorted = calloc(n_tensors + 1, sizeof(struct arena_tensor *));
 	p.slices = calloc(p.n_slices, sizeof(*p.slices));
 	p.runs = calloc(n_tensors + 1, sizeof(*p.runs));
 	if (!sorted || !p.slices || !p.runs) {
@@ -122,7 +122,7 @@ placement_open(struct placement *ret, struct arena_tensor *tensors, uint64_t n_t
 	}
 	for (uint64_t i = 0; i < n_tensors; i++)
 		sorted[i] = &tensors[i];
-	qsort(sorted, n_tensors, sizeof(*sorted), compare_places);
+	qsort(sorted, n_tensors, sizeof(struct arena_tensor *), compare_places);
 	place_directory(&p, n_tensors, header_bytes);
 	for (uint64_t i = 0; i < n_tensors; i++) {
 		while (begun <= sorted[i]->slice)

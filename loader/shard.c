@@ -62,6 +62,7 @@ static int
 parse_header(struct shard *shard, struct error *err)
 {
 	uint64_t have = 0, want = FIRST_READ;
+	struct gguf gguf;
 	int rc = -ENODATA;
 
 	while (rc == -ENODATA) {
@@ -76,8 +77,10 @@ parse_header(struct shard *shard, struct error *err)
 			return rc;
 		have = want;
 		want *= 2;
-		rc = gguf_parse(&shard->gguf, shard->header, have, shard->bytes, shard->path, err);
+		rc = gguf_parse(&gguf, shard->header, have, shard->bytes, shard->path, err);
 	}
+	if (rc == 0)
+		shard->gguf = gguf;
 	return rc;
 }
 

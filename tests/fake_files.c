@@ -84,13 +84,13 @@ static const struct {
 	uint64_t experts;
 } table[] = {
 	{ "token_embd.weight", 0, 1000, 20000001, 1 },
-	{ "blk.0.ffn_gate_exps.weight", 0, 31, 3 * 700000, 3 },
+	{ "blk.0.ffn_gate_exps.weight", 0, 31, 3ull * 700000, 3 },
 	{ "blk.0.attn_norm.weight", 0, 0, 1024, 1 },
-	{ "blk.0.ffn_up_exps.weight", 0, 0, 3 * 700000, 3 },
-	{ "blk.1.ffn_up_exps.weight", 0, 9000, 3 * 12345, 3 },
-	{ "blk.0.ffn_down_exps.weight", 1, 64, 3 * 5000, 3 },
+	{ "blk.0.ffn_up_exps.weight", 0, 0, 3ull * 700000, 3 },
+	{ "blk.1.ffn_up_exps.weight", 0, 9000, 3ull * 12345, 3 },
+	{ "blk.0.ffn_down_exps.weight", 1, 64, 3ull * 5000, 3 },
 	{ "output_norm.weight", 1, 0, 64, 1 },
-	{ "blk.1.ffn_gate_exps.weight", 1, 5000, 3 * 4096, 3 },
+	{ "blk.1.ffn_gate_exps.weight", 1, 5000, 3ull * 4096, 3 },
 	{ "blk.1.ffn_down_exps.weight", 1, 0, 0, 3 }, /* to k * 4096 + 1 */
 };
 

@@ -57,9 +57,8 @@ bytes_write(const struct bytes *bytes, const char *path)
 
 	assert(file);
 	written = fwrite(bytes->at, 1, bytes->n, file);
-	assert(written == bytes->n);
-	assert(fclose(file) == 0);
-	(void)written;
+	if (fclose(file) != 0 || written != bytes->n)
+		abort();
 }
 
 void

@@ -24,7 +24,7 @@ random_bytes(uint32_t *state)
 	case 1:
 		return 1 + random_next(state) % 8192;
 	case 2:
-		return 4096 * (1 + random_next(state) % 8);
+		return 4096ull * (1 + random_next(state) % 8);
 	default:
 		return 1 + random_next(state) % (12u << 20);
 	}

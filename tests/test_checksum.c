@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "common/checksum.h"
 
 #define EXPERTS 4
-#define MATRIX 600
+#define MATRIX 600ull
 
 static const char *const names[] = { "token_embd.weight", "blk.0.ffn_gate_exps.weight",
 				     "blk.0.ffn_down_exps.weight", "output.weight" };
@@ -23,7 +24,7 @@ tensor(int which, uint64_t offset)
 	struct arena_tensor t = { .offset = offset, .n_dims = 3, .dims = { 1, 1, 1, 1 } };
 	bool experts = which == 1 || which == 2;
 
-	strcpy(t.name, names[which]);
+	snprintf(t.name, sizeof(t.name), "%s", names[which]);
 	t.slice = experts;
 	t.dims[2] = experts ? EXPERTS : 1;
 	t.bytes = experts ? EXPERTS * MATRIX : which == 0 ? CHECKSUM_TRUNK_UNIT * 2 + 5 : 77;

@@ -59,7 +59,7 @@ put_q8(struct bytes *out, const float *values)
 	for (int i = 0; i < 32; i++)
 		most = fmaxf(most, fabsf(values[i]));
 	for (int i = 0; i < 32; i++)
-		quants[i] = most > 0 ? (int8_t)lrintf(values[i] * 127 / most) : 0;
+		quants[i] = (int8_t)(most > 0 ? lrintf(values[i] * 127 / most) : 0);
 	put_half(out, type_float_to_half(most / 127));
 	bytes_put(out, quants, sizeof(quants));
 }
