@@ -13,182 +13,29 @@
 
 #include <cmocka.h>
 
-#include "loader/reader.h"
-#include "tests/fake_files.h"
-
-struct seen {
-	uint32_t begun[8], filled[8], ended;
-	uint64_t checksums[8];
-	uint64_t bytes;
-};
-
-struct load {
-	struct model_files files;
-	struct placement placement;
-	struct checksum_plan plan;
-	struct pieces pieces;
-	uint8_t *arena;
-	struct seen seen;
-	struct error err;
-};
-
-static void
-on_begun(void *arg, uint32_t slice)
-{
-	struct seen *seen = arg;
-
-	assert_int_equal(seen->ended, 0);
-	seen->begun[slice]++;
-}
-
-static void
-on_moved(void *arg, uint64_t bytes)
-{
-	struct seen *seen = arg;
-
-	assert_true(bytes > seen->bytes);
-	seen->bytes = bytes;
-}
-
-static void
-on_filled(void *arg, uint32_t slice, uint64_t checksum)
-{
-	struct seen *seen = arg;
-
-	assert_int_equal(seen->begun[slice], 1);
-	seen->filled[slice]++;
-	seen->checksums[slice] = checksum;
-}
-
-static void
-on_ended(void *arg)
-{
-	struct seen *seen = arg;
-
-	seen->ended++;
-}
-
-static void
-prepare(struct load *load, const bool *skip)
-{
-	struct error err;
-
-	*load = (struct load){ 0 };
-	fake_open(&load->files);
-	assert_int_equal(
-	    placement_open(&load->placement, load->files.tensors, load->files.n_tensors, 100, &err),
-	    0);
-	assert_int_equal(checksum_plan_open(&load->plan, load->files.tensors, load->files.n_tensors,
-					    load->placement.n_slices, &err),
-			 0);
-	assert_int_equal(pieces_open(&load->pieces, &load->placement, &load->plan, skip, &err), 0);
-	load->arena = aligned_alloc(IO_BLOCK, load->placement.bytes);
-	assert_non_null(load->arena);
-	memset(load->arena, 0xa5, load->placement.bytes);
-}
-
-static struct reader_config
-config_of(struct load *load, uint32_t threads, bool direct)
-{
-	return (struct reader_config){
-		.io = &fake_io,
-		.files = &load->files,
-		.placement = &load->placement,
-		.pieces = &load->pieces,
-		.plan = &load->plan,
-		.arena = load->arena,
-		.threads = threads,
-		.direct = direct,
-		.events = { &load->seen, on_begun, on_moved, on_filled, on_ended },
-	};
-}
-
-static int
-read_it(struct load *load, uint32_t threads, bool direct)
-{
-	struct reader_config config = config_of(load, threads, direct);
-	struct reader *reader;
-	int rc = reader_open(&reader, &config, &load->err);
-
-	if (rc < 0)
-		return rc;
-	rc = reader_join(reader, &load->err);
-	reader_close(reader);
-	assert_int_equal(load->seen.ended, 1);
-	return rc;
-}
-
-static void
-expect_in_place(struct load *load)
-{
-	for (uint64_t i = 0; i < load->files.n_tensors; i++) {
-		const struct arena_tensor *t = &load->files.tensors[i];
-
-		if (memcmp(load->arena + t->offset, fake.bytes[t->shard] + t->file_offset,
-			   t->bytes) != 0)
-			fail_msg("%s differs from its file", t->name);
-	}
-	for (uint64_t i = 0; i < load->plan.n_units; i++)
-		assert_true(load->plan.units[i].hash ==
-			    checksum_unit_hash(&load->plan.units[i], load->arena));
-	for (uint32_t i = 0; i < load->placement.n_slices; i++) {
-		assert_int_equal(load->seen.filled[i], 1);
-		assert_true(load->seen.checksums[i] == checksum_slice(&load->plan, i));
-	}
-	assert_int_equal(load->seen.bytes, load->pieces.bytes);
-}
-
-static void
-finish(struct load *load)
-{
-	free(load->arena);
-	pieces_close(&load->pieces);
-	checksum_plan_close(&load->plan);
-	placement_close(&load->placement);
-	fake_close(&load->files);
-}
-
-static void
-expect_read(struct load *load, uint32_t threads, bool direct)
-{
-	if (read_it(load, threads, direct) != 0)
-		fail_msg("%s", load->err.text);
-	expect_in_place(load);
-	assert_false(atomic_load(&fake.misaligned));
-	finish(load);
-}
-
-static void
-expect_stopped(struct load *load, bool direct, int code, const char *part)
-{
-	assert_int_equal(read_it(load, 3, direct), code);
-	if (!strstr(load->err.text, part))
-		fail_msg("\"%s\" does not say \"%s\"", load->err.text, part);
-	assert_null(strchr(load->err.text, '\n'));
-	finish(load);
-}
+#include "tests/read_case.h"
 
 static void
 buffered_puts_every_byte_in_place(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
 	for (uint32_t threads = 1; threads <= 8; threads += 7) {
-		prepare(&load, NULL);
-		expect_read(&load, threads, false);
+		read_case_open(&load, NULL);
+		read_case_expect(&load, threads, false);
 	}
 }
 
 static void
 direct_puts_every_byte_in_place(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
 	for (uint32_t threads = 1; threads <= 8; threads += 7) {
-		prepare(&load, NULL);
-		expect_read(&load, threads, true);
+		read_case_open(&load, NULL);
+		read_case_expect(&load, threads, true);
 	}
 }
 
@@ -196,14 +43,14 @@ direct_puts_every_byte_in_place(void **state)
 static void
 direct_reads_blocks_direct_and_the_files_tail_buffered(void **state)
 {
-	struct load load;
+	struct read_case load;
 	uint64_t tails;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	tails = (fake.n[0] % IO_BLOCK != 0) + (fake.n[1] % IO_BLOCK != 0);
 	assert_int_equal(fake.n[1] % IO_BLOCK, 1);
-	expect_read(&load, 4, true);
+	read_case_expect(&load, 4, true);
 	assert_true(atomic_load(&fake.direct_reads) > 0);
 	assert_int_equal(atomic_load(&fake.buffered_reads), tails);
 }
@@ -211,27 +58,27 @@ direct_reads_blocks_direct_and_the_files_tail_buffered(void **state)
 static void
 buffered_and_direct_agree_on_every_checksum(void **state)
 {
-	struct load one, other;
+	struct read_case one, other;
 
 	(void)state;
-	prepare(&one, NULL);
-	expect_read(&one, 4, false);
-	prepare(&other, NULL);
-	expect_read(&other, 2, true);
+	read_case_open(&one, NULL);
+	read_case_expect(&one, 4, false);
+	read_case_open(&other, NULL);
+	read_case_expect(&other, 2, true);
 	assert_memory_equal(one.seen.checksums, other.seen.checksums, sizeof(one.seen.checksums));
 }
 
 static void
 short_reads_and_interrupts_are_taken_up_again(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
 	for (int direct = 0; direct <= 1; direct++) {
-		prepare(&load, NULL);
+		read_case_open(&load, NULL);
 		fake.short_reads = true;
 		fake.interrupts = true;
-		expect_read(&load, 4, direct);
+		read_case_expect(&load, 4, direct);
 	}
 }
 
@@ -239,31 +86,31 @@ static void
 direct_reads_that_end_off_a_block_go_on(void **state)
 {
 	static const uint32_t off[] = { 1, 511, 512, 4095 };
-	struct load load;
+	struct read_case load;
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++) {
-		prepare(&load, NULL);
+		read_case_open(&load, NULL);
 		fake.odd_direct = off[i];
-		expect_read(&load, 4, true);
+		read_case_expect(&load, 4, true);
 	}
 }
 
 static void
 an_io_error_stops_with_layer_tensor_offset_wanted_and_got(void **state)
 {
-	struct load load;
+	struct read_case load;
 	const struct arena_tensor *t;
 	char part[200];
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	t = &load.files.tensors[3];
 	fake.fail_at = t->file_offset + 1000;
 	fake.fail_with = -EIO;
 	snprintf(part, sizeof(part), "layer 0: blk.0.ffn_up_exps.weight: reading ");
-	expect_stopped(&load, false, -EIO, part);
-	prepare(&load, NULL);
+	read_case_stopped(&load, false, -EIO, part);
+	read_case_open(&load, NULL);
 	t = &load.files.tensors[4];
 	fake.fail_at = t->file_offset + 100;
 	fake.fail_with = -EIO;
@@ -271,71 +118,71 @@ an_io_error_stops_with_layer_tensor_offset_wanted_and_got(void **state)
 		 "layer 1: blk.1.ffn_up_exps.weight: reading %d bytes at %llu gave 100 "
 		 "(first.gguf): Input/output error",
 		 3 * 12345, (unsigned long long)t->file_offset);
-	expect_stopped(&load, false, -EIO, part);
+	read_case_stopped(&load, false, -EIO, part);
 }
 
 static void
 an_io_error_of_a_direct_read_stops(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	fake.direct_fails = -EIO;
-	expect_stopped(&load, true, -EIO, "Input/output error");
+	read_case_stopped(&load, true, -EIO, "Input/output error");
 }
 
 static void
 a_bad_address_in_the_middle_stops(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	fake.fail_at = 10000000;
 	fake.fail_with = -EFAULT;
-	expect_stopped(&load, false, -EFAULT, "trunk: token_embd.weight: reading");
+	read_case_stopped(&load, false, -EFAULT, "trunk: token_embd.weight: reading");
 }
 
 static void
 a_file_that_shrank_stops_and_is_never_zero_filled(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
 	for (int direct = 0; direct <= 1; direct++) {
-		prepare(&load, NULL);
+		read_case_open(&load, NULL);
 		fake.n[1] -= 5000;
-		expect_stopped(&load, direct, -EIO, "the file ends there");
-		prepare(&load, NULL);
+		read_case_stopped(&load, direct, -EIO, "the file ends there");
+		read_case_open(&load, NULL);
 		fake.n[1] -= 1;
-		expect_stopped(&load, direct, -EIO, "blk.1.ffn_down_exps.weight");
+		read_case_stopped(&load, direct, -EIO, "blk.1.ffn_down_exps.weight");
 	}
 }
 
 static void
 a_slice_with_a_failed_piece_is_never_filled(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	fake.fail_at = load.files.tensors[4].file_offset;
 	fake.fail_with = -EIO;
-	assert_int_equal(read_it(&load, 4, false), -EIO);
+	assert_int_equal(read_case_run(&load, 4, false), -EIO);
 	assert_int_equal(load.seen.filled[2], 0);
-	finish(&load);
+	read_case_close(&load);
 }
 
 static void
 direct_that_is_refused_at_the_first_read_says_so(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	fake.direct_fails = -EINVAL;
-	expect_stopped(&load, true, -ENOTSUP, "want --read buffered");
+	read_case_stopped(&load, true, -ENOTSUP, "want --read buffered");
 }
 
 static void
@@ -343,11 +190,11 @@ direct_that_cannot_be_had_is_refused_at_open(void **state)
 {
 	struct reader_config config;
 	struct reader *reader;
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
-	config = config_of(&load, 2, true);
+	read_case_open(&load, NULL);
+	config = read_case_config(&load, 2, true);
 	fake.align = 0; /* a tmpfs */
 	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
 	assert_non_null(strstr(load.err.text, "first.gguf: its file system has no direct reading"));
@@ -357,34 +204,34 @@ direct_that_cannot_be_had_is_refused_at_open(void **state)
 	fake.open_fails = -EINVAL;
 	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
 	assert_non_null(strstr(load.err.text, "refuses O_DIRECT"));
-	finish(&load);
+	read_case_close(&load);
 }
 
 static void
 memory_that_is_not_there_is_an_error_and_no_signal(void **state)
 {
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	fake.populate_fails = -EFAULT;
-	expect_stopped(&load, false, -EFAULT, "trunk: no memory for");
+	read_case_stopped(&load, false, -EFAULT, "trunk: no memory for");
 }
 
 static void
 filled_slices_are_not_touched(void **state)
 {
 	const bool skip[3] = { false, true, false };
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, skip);
-	assert_int_equal(read_it(&load, 4, true), 0);
+	read_case_open(&load, skip);
+	assert_int_equal(read_case_run(&load, 4, true), 0);
 	assert_int_equal(load.seen.begun[1], 0);
 	assert_int_equal(load.seen.filled[0] + load.seen.filled[2], 2);
 	for (uint64_t i = 0; i < load.placement.slices[1].bytes; i++)
 		assert_int_equal(load.arena[load.placement.slices[1].offset + i], 0xa5);
-	finish(&load);
+	read_case_close(&load);
 }
 
 static int64_t
@@ -399,19 +246,19 @@ a_stopped_reader_fills_no_more(void **state)
 	struct io_calls io = fake_io;
 	struct reader_config config;
 	struct reader *reader;
-	struct load load;
+	struct read_case load;
 
 	(void)state;
-	prepare(&load, NULL);
+	read_case_open(&load, NULL);
 	io.read_at = read_at_and_stop;
-	config = config_of(&load, 1, false);
+	config = read_case_config(&load, 1, false);
 	config.io = &io;
 	assert_int_equal(reader_open(&reader, &config, &load.err), 0);
 	reader_stop(reader);
 	assert_int_equal(reader_join(reader, &load.err), -ECANCELED);
 	assert_int_equal(load.seen.filled[1] + load.seen.filled[2], 0);
 	reader_close(reader);
-	finish(&load);
+	read_case_close(&load);
 }
 
 static uint64_t largest;
@@ -447,13 +294,13 @@ a_real_file_is_read_both_ways(void **state)
 	char path[] = "test-reader-XXXXXX";
 	struct reader_config config;
 	struct reader *reader;
-	struct load load;
+	struct read_case load;
 	uint32_t align;
 	int fd, rc;
 
 	(void)state;
 	for (int direct = 0; direct <= 1; direct++) {
-		prepare(&load, NULL);
+		read_case_open(&load, NULL);
 		fd = mkstemp(strcpy(path, "test-reader-XXXXXX"));
 		assert_true(fd >= 0);
 		unlink(path);
@@ -462,7 +309,7 @@ a_real_file_is_read_both_ways(void **state)
 		load.files.shards[0].fd = fd;
 		load.files.shards[1].fd = fd; /* of the same bytes, for its tensors' places */
 		load.files.shards[1].bytes = fake.n[0];
-		config = config_of(&load, 4, direct);
+		config = read_case_config(&load, 4, direct);
 		config.io = &io_system;
 		free(load.arena);
 		load.arena = config.arena = aligned_alloc(IO_BLOCK, load.placement.bytes);
@@ -472,7 +319,7 @@ a_real_file_is_read_both_ways(void **state)
 			assert_int_equal(io_system.direct_align(fd, &align), 0);
 			print_message("direct: skipped: %s\n", load.err.text);
 			close(fd);
-			finish(&load);
+			read_case_close(&load);
 			skip();
 		}
 		assert_int_equal(rc, 0);
@@ -485,7 +332,7 @@ a_real_file_is_read_both_ways(void **state)
 					    t->bytes);
 		}
 		close(fd);
-		finish(&load);
+		read_case_close(&load);
 	}
 }
 
