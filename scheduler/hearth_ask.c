@@ -76,7 +76,8 @@ print_json(const struct asking *asking)
 		return -ENOMEM;
 	if (asking->why.text[0])
 		json_object_set_new(answer, "error", json_string(asking->why.text));
-	if (json_dumpf(answer, stdout, JSON_COMPACT) < 0 || putchar('\n') < 0 || fflush(stdout))
+	if (json_dumpf(answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) < 0 ||
+	    putchar('\n') < 0 || fflush(stdout))
 		code = -EPIPE;
 	json_decref(answer);
 	return code;
