@@ -66,7 +66,7 @@ stage_open(struct stage *stage, uint32_t n_slots)
 	stage->arena.base = ARENA_AT;
 	stage->arena.slices = stage->slices;
 	for (uint32_t i = 0; i < 1 + LAYERS; i++) {
-		stage->slices[i].offset = i * 256 * MIB;
+		stage->slices[i].offset = (uint64_t)i * 256 * MIB;
 		stage->slices[i].bytes = SLICE_BYTES;
 	}
 	stage->model.n_layers = LAYERS;
