@@ -305,7 +305,6 @@ next_event() {
 		restart) restart_stage "$stage" "$value" ;;
 		down) come_down 0 "" ;;
 		esac
-		return
 	fi
 	now
 	for stage in "${!due[@]}"; do
