@@ -109,7 +109,7 @@ unpack_q8_0(const void *in, float *out, size_t blocks)
 		float scale = load_half(at);
 
 		for (int i = 0; i < 32; i++)
-			out[i] = scale * (int8_t)at[2 + i];
+			out[i] = scale * (float)(int8_t)at[2 + i];
 	}
 }
 
@@ -123,8 +123,8 @@ unpack_q4_0(const void *in, float *out, size_t blocks)
 		float scale = load_half(at);
 
 		for (int i = 0; i < 16; i++) {
-			out[i] = scale * ((at[2 + i] & 15) - 8);
-			out[i + 16] = scale * ((at[2 + i] >> 4) - 8);
+			out[i] = scale * (float)((at[2 + i] & 15) - 8);
+			out[i + 16] = scale * (float)((at[2 + i] >> 4) - 8);
 		}
 	}
 }
@@ -133,13 +133,14 @@ unpack_q4_0(const void *in, float *out, size_t blocks)
 static void
 k_scale_min(const uint8_t *packed, int j, float *ret_scale, float *ret_min)
 {
-	if (j < 4) {
-		*ret_scale = packed[j] & 63;
-		*ret_min = packed[j + 4] & 63;
-		return;
+	int scale = packed[j] & 63, minimum = packed[j + 4] & 63;
+
+	if (j >= 4) {
+		scale = (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
+		minimum = packed[j + 4] >> 4 | packed[j] >> 6 << 4;
 	}
-	*ret_scale = (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
-	*ret_min = packed[j + 4] >> 4 | packed[j] >> 6 << 4;
+	*ret_scale = (float)scale;
+	*ret_min = (float)minimum;
 }
 
 /* half scale, half minimum; 12 bytes of sub-scales; 4 bits quant[256]: of each 32 bytes the low
@@ -151,7 +152,7 @@ unpack_q4_k(const void *in, float *out, size_t blocks)
 
 	for (; blocks > 0; blocks--, at += 144) {
 		for (int j = 0; j < 8; j++, out += 32) {
-			const uint8_t *quants = at + 16 + j / 2 * 32;
+			const uint8_t *quants = at + 16 + j / 2 * 32L;
 			int shift = j % 2 * 4;
 			float scale, minimum;
 
@@ -159,7 +160,7 @@ unpack_q4_k(const void *in, float *out, size_t blocks)
 			scale *= load_half(at);
 			minimum *= load_half(at + 2);
 			for (int i = 0; i < 32; i++)
-				out[i] = scale * (quants[i] >> shift & 15) - minimum;
+				out[i] = scale * (float)(quants[i] >> shift & 15) - minimum;
 		}
 	}
 }
@@ -173,7 +174,7 @@ unpack_q5_k(const void *in, float *out, size_t blocks)
 	for (; blocks > 0; blocks--, at += 176) {
 		for (int j = 0; j < 8; j++, out += 32) {
 			const uint8_t *high = at + 16;
-			const uint8_t *quants = at + 48 + j / 2 * 32;
+			const uint8_t *quants = at + 48 + j / 2 * 32L;
 			int shift = j % 2 * 4;
 			float scale, minimum;
 
@@ -183,7 +184,7 @@ unpack_q5_k(const void *in, float *out, size_t blocks)
 			for (int i = 0; i < 32; i++) {
 				int quant = (quants[i] >> shift & 15) | (high[i] >> j & 1) << 4;
 
-				out[i] = scale * quant - minimum;
+				out[i] = scale * (float)quant - minimum;
 			}
 		}
 	}
@@ -202,15 +203,15 @@ unpack_q6_k(const void *in, float *out, size_t blocks)
 
 		for (int j = 0; j < 8; j++, out += 32) {
 			int half = j / 4, k = j % 4;
-			const uint8_t *low = at + half * 64 + k % 2 * 32;
-			const uint8_t *high = at + 128 + half * 32;
+			const uint8_t *low = at + half * 64L + k % 2 * 32L;
+			const uint8_t *high = at + 128 + half * 32L;
 
 			for (int i = 0; i < 32; i++) {
-				float sub = scale * (int8_t)at[192 + j * 2 + i / 16];
+				float sub = scale * (float)(int8_t)at[192 + j * 2 + i / 16];
 				int quant = low[i] >> k / 2 * 4 & 15;
 
 				quant |= (high[i] >> 2 * k & 3) << 4;
-				out[i] = sub * (quant - 32);
+				out[i] = sub * (float)(quant - 32);
 			}
 		}
 	}

@@ -95,7 +95,7 @@ read_ids(const json_t *array, uint32_t **ret)
 	uint32_t n = (uint32_t)json_array_size(array);
 
 	assert_true(n > 0);
-	*ret = calloc(n, sizeof(**ret));
+	*ret = calloc(n + 1, sizeof(**ret));
 	assert_non_null(*ret);
 	for (uint32_t i = 0; i < n; i++)
 		(*ret)[i] = (uint32_t)json_integer_value(json_array_get(array, i));
@@ -110,7 +110,7 @@ read_case(struct golden_case *ret, const json_t *item)
 	ret->n_prompt = read_ids(json_object_get(item, "prompt_ids"), &ret->prompt);
 	ret->n_greedy = read_ids(json_object_get(item, "greedy_ids"), &ret->greedy);
 	assert_int_equal(json_array_size(margins), ret->n_greedy);
-	ret->margins = calloc(ret->n_greedy, sizeof(*ret->margins));
+	ret->margins = calloc(ret->n_greedy + 1, sizeof(*ret->margins));
 	assert_non_null(ret->margins);
 	for (uint32_t i = 0; i < ret->n_greedy; i++)
 		ret->margins[i] = json_number_value(json_array_get(margins, i));
@@ -153,7 +153,7 @@ golden_open(struct golden *ret, const char *json, const char *logits, uint32_t v
 		fail_msg("%s: %s", json, error.text);
 	ret->n_cases = (uint32_t)json_array_size(cases);
 	assert_true(ret->n_cases > 0);
-	ret->cases = calloc(ret->n_cases, sizeof(*ret->cases));
+	ret->cases = calloc(ret->n_cases + 1, sizeof(*ret->cases));
 	assert_non_null(ret->cases);
 	for (uint32_t i = 0; i < ret->n_cases; i++)
 		read_case(&ret->cases[i], json_array_get(cases, i));

@@ -235,7 +235,7 @@ static int
 wait_layer(void *arg, uint32_t layer)
 {
 	struct waits *waits = arg;
-	uint32_t n_experts = golden.model.n_experts;
+	size_t n_experts = golden.model.n_experts;
 	size_t bytes = n_experts * sizeof(struct expert_place);
 
 	waits->in_order = waits->in_order && layer == waits->n;

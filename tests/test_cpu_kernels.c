@@ -97,7 +97,7 @@ fixture_open(struct fixture *f, uint32_t type, uint32_t n, uint32_t n_columns)
 		for (uint32_t i = 0; i < n; i++)
 			f->columns[c][i] = random_float();
 	}
-	f->scratch = malloc(CPU_SCRATCH_ROWS * n * sizeof(float));
+	f->scratch = malloc((size_t)CPU_SCRATCH_ROWS * n * sizeof(float));
 }
 
 static void

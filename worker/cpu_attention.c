@@ -49,8 +49,8 @@ static void
 rotate(const struct compute *compute, uint32_t token, float *head)
 {
 	uint32_t half = compute->config.model->head_dim / 2;
-	const float *cosines = compute->cosines + token * half;
-	const float *sines = compute->sines + token * half;
+	const float *cosines = compute->cosines + (size_t)token * half;
+	const float *sines = compute->sines + (size_t)token * half;
 
 	for (uint32_t i = 0; i < half; i++) {
 		float a = head[i], b = head[i + half];
@@ -73,13 +73,13 @@ place_part(void *arg, uint32_t token, uint32_t thread)
 
 	(void)thread;
 	for (uint32_t h = 0; h < model->heads; h++) {
-		float *q = compute->q + token * compute->q_stride + h * model->head_dim;
+		float *q = compute->q + token * compute->q_stride + (size_t)h * model->head_dim;
 
 		cpu_norm(compute, &layer->q_norm, q, q);
 		rotate(compute, token, q);
 	}
 	for (uint32_t h = 0; h < model->kv_heads; h++) {
-		uint64_t from = token * compute->kv_stride + h * model->head_dim;
+		uint64_t from = token * compute->kv_stride + (uint64_t)h * model->head_dim;
 		float *k = compute->k + from;
 
 		cpu_norm(compute, &layer->k_norm, k, k);
@@ -114,7 +114,7 @@ attend(struct compute *compute, uint32_t token, uint32_t head, uint32_t thread)
 	uint32_t kv_head = head / (model->heads / model->kv_heads), dim = model->head_dim;
 	uint32_t n = compute->pos + token + 1;
 	float *scores = compute->scores + thread * compute->scores_stride;
-	uint64_t at = token * compute->q_stride + head * dim;
+	uint64_t at = token * compute->q_stride + (uint64_t)head * dim;
 	const float *q = compute->q + at;
 	float *mixed = compute->mixed + at;
 	struct cpu_dot dot = { .rows = (const void *)cache_at(compute, 0, kv_head),

@@ -1,5 +1,6 @@
 /* The router and the chosen experts.  Tokens are grouped by expert, so that each expert's weights
  * are read once for all of a batch's tokens that chose it. */
+#include <assert.h>
 #include <math.h>
 
 #include "common/types.h"
@@ -12,9 +13,9 @@ choose_part(void *arg, uint32_t token, uint32_t thread)
 {
 	struct compute *compute = arg;
 	const struct model *model = compute->config.model;
-	const float *logits = compute->routed + token * model->n_experts;
-	uint32_t *chosen = compute->chosen + token * model->top_k;
-	float *shares = compute->shares + token * model->top_k;
+	const float *logits = compute->routed + (size_t)token * model->n_experts;
+	uint32_t *chosen = compute->chosen + (size_t)token * model->top_k;
+	float *shares = compute->shares + (size_t)token * model->top_k;
 	float sum = 0;
 
 	(void)thread;
@@ -192,6 +193,7 @@ cpu_experts(struct compute *compute)
 	uint64_t work;
 
 	group_slots(compute);
+	assert(compute->n_groups > 0); /* n and top_k are */
 	work = 2 * role[ROLE_GATE].bytes / role[ROLE_GATE].rows * slots / compute->n_groups;
 	job.rows_a_part =
 	    cpu_rows_a_part(compute, (uint64_t)model->expert_width * compute->n_groups, work);

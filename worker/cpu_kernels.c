@@ -1,7 +1,17 @@
 #include "worker/cpu_kernels.h"
 
+#include <cpuid.h>
 #include <stdbool.h>
 #include <string.h>
+
+/* F16C; a name that not every compiler's __builtin_cpu_supports knows. */
+static bool
+converts_halves(void)
+{
+	unsigned int a, b, c, d;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 /* Asked here and not in the sets' own files, which are compiled for what is being asked. */
 static bool
@@ -9,7 +19,7 @@ usable(const struct cpu_kernels *kernels)
 {
 	if (kernels == &cpu_kernels_c)
 		return true;
-	if (!__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+	if (!__builtin_cpu_supports("fma") || !converts_halves())
 		return false;
 	if (kernels == &cpu_kernels_avx2)
 		return __builtin_cpu_supports("avx2");
@@ -26,11 +36,10 @@ static const struct cpu_kernels *const sets[] = {
 const struct cpu_kernels *
 cpu_kernels_best(void)
 {
-	size_t i = 0;
-
-	while (!usable(sets[i])) /* plain C always is */
-		i++;
-	return sets[i];
+	for (size_t i = 0; i < N_SETS; i++)
+		if (usable(sets[i]))
+			return sets[i];
+	return &cpu_kernels_c;
 }
 
 const struct cpu_kernels *

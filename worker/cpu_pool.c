@@ -26,20 +26,20 @@ struct member {
 };
 
 struct cpu_pool {
-	uint32_t n_members; /* threads beside the caller that have been started */
-	struct member *members;
-
+	_Alignas(64) _Atomic uint64_t tickets;
 	cpu_part_fn *fn;
 	void *arg;
 	uint32_t n_parts;
 	uint32_t job;
 
-	_Alignas(64) _Atomic uint64_t tickets;
 	_Alignas(64) _Atomic uint32_t undone; /* parts of this job; the caller may sleep on it */
 	atomic_bool caller_sleeps;
+
 	_Alignas(64) _Atomic uint32_t bell; /* changes with each job; idle threads sleep on it */
 	_Atomic uint32_t n_asleep;
 	atomic_bool quit;
+	uint32_t n_members; /* threads beside the caller that have been started */
+	struct member *members;
 };
 
 static void

@@ -50,7 +50,7 @@ bench(const struct cpu_kernels *set, const struct type_info *info, const uint8_t
 	double cached, ram, batch;
 
 	type_row_bytes(info, ELEMENTS, &row_bytes);
-	cached = time_rows(fn, rows, row_bytes, CACHED, 1, 1);
+	time_rows(fn, rows, row_bytes, CACHED, 1, 1);
 	cached = time_rows(fn, rows, row_bytes, CACHED, 1, 200) / 200;
 	ram = time_rows(fn, rows, row_bytes, BYTES, 1, 1);
 	batch = time_rows(fn, rows, row_bytes, CACHED, COLUMNS, 2) / 2;
