@@ -28,7 +28,9 @@ override CFLAGS   += -std=c11 -O2 -g -pthread -ffp-contract=off $(WARN) \
                      $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 override CPPFLAGS += -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen -MMD -MP
 override LDFLAGS  += -pthread $(if $(SAN),-fsanitize=$(SAN))
-LDLIBS  := -lnng -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
+# nng is linked statically, its system calls mended: common/nng_mend.c says why.
+LDLIBS  := -Wl,--wrap=epoll_ctl,--wrap=sendmsg,--undefined=__wrap_epoll_ctl -l:libnng.a -lmbedtls -lmbedx509 -lmbedcrypto \
+           -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
 NVCCFLAGS = -std=c++17 -O3 -g -lineinfo -arch=$(CUARCH) --fmad=true -I. -I$(BUILD)/gen -MMD -MP \
             -Xcompiler -Wall,-Wextra,-pthread
 ifeq ($(CUDA),1)

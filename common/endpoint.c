@@ -84,10 +84,7 @@ endpoint_listen(nng_socket socket, const char *dir, const char *name, struct err
 		return error_set(err, -EEXIST, "%s: something that is no socket stands there",
 				 url + strlen("ipc://"));
 	rc = nng_listen(socket, url, NULL, 0);
-	if (rc != 0)
-		return endpoint_error(err, rc, "listen", url);
-	rc = endpoint_guard(socket, url + strlen("ipc://"));
-	return rc < 0 ? error_sys(err, rc, "%s: guard", url) : 0;
+	return rc ? endpoint_error(err, rc, "listen", url) : 0;
 }
 
 int

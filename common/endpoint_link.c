@@ -61,20 +61,27 @@ link_drop_queue(struct link *link)
 		nng_aio_abort(link->send, NNG_ECONNRESET);
 }
 
-/* With order held.  True if `id` is a peer that was not known yet. */
-static bool
+/* With order held.  A new peer may be heard of before the loss of the old one: that is told first.
+ */
+static void
 link_adopt(struct link *link, uint32_t id)
 {
-	bool fresh;
+	bool fresh, lost;
 
 	pthread_mutex_lock(&link->lock);
 	fresh = !link->closing && link->pipe != id && link->gone != id;
+	lost = fresh && link->pipe != 0;
+	if (lost) {
+		link->gone = link->pipe;
+		link_drop_queue(link);
+	}
 	if (fresh)
 		link->pipe = id;
 	pthread_mutex_unlock(&link->lock);
+	if (lost)
+		link->fn(link->arg, LINK_DOWN, NULL, 0);
 	if (fresh)
 		link->fn(link->arg, LINK_UP, NULL, 0);
-	return fresh;
 }
 
 static void
@@ -232,7 +239,6 @@ link_close(struct link *link)
 	if (link->send)
 		nng_aio_stop(link->send);
 	if (link->socket.id) {
-		endpoint_unguard(link->socket);
 		nng_pipe_notify(link->socket, NNG_PIPE_EV_ADD_POST, NULL, NULL);
 		nng_pipe_notify(link->socket, NNG_PIPE_EV_REM_POST, NULL, NULL);
 		nng_close(link->socket);

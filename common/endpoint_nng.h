@@ -33,13 +33,6 @@ int endpoint_dial(nng_socket socket, const char *dir, const char *name, struct e
 /* 0 if somebody listens on the socket file: -ENOENT, -ECONNREFUSED.  Makes no connection. */
 int endpoint_probe(const char *dir, const char *name);
 
-/* nng 1.5.2 stops accepting, silently and for good, when a client leaves before the handshake is
- * over (nanomsg/nng#1518): one killed process could make a stage deaf.  The guard knocks at every
- * listener once a second, and listens again at the same path where nobody opens.  Other versions
- * are left alone.  endpoint_listen puts a socket under guard; unguard before nng_close. */
-int endpoint_guard(nng_socket socket, const char *path);
-void endpoint_unguard(nng_socket socket);
-
 /* -errno for nng's number, and the line for it. */
 int endpoint_errno(int nng_error);
 int endpoint_error(struct error *err, int nng_error, const char *what, const char *name);

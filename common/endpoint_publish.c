@@ -67,7 +67,6 @@ publisher_close(struct publisher *publisher)
 	if (!publisher)
 		return;
 	if (publisher->socket.id) {
-		endpoint_unguard(publisher->socket);
 		nng_pipe_notify(publisher->socket, NNG_PIPE_EV_ADD_POST, NULL, NULL);
 		nng_close(publisher->socket);
 	}

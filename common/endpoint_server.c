@@ -111,10 +111,8 @@ server_close(struct server *server)
 		if (server->calls[i].aio)
 			nng_aio_stop(server->calls[i].aio);
 	}
-	if (server->socket.id) {
-		endpoint_unguard(server->socket);
+	if (server->socket.id)
 		nng_close(server->socket);
-	}
 	for (int i = 0; i < SERVER_CALLS; i++)
 		nng_aio_free(server->calls[i].aio);
 	free(server);
