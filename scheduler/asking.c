@@ -279,10 +279,11 @@ asking_open(struct asking *asking, struct error *err)
 			return error_sys(err, -errno, "a random request id");
 	} while (!*id);
 	asking->begin_ns = clock_ns();
-	code = client_open(&asking->client, asking->dir, "front", err);
+	/* First: the threads of the endpoints must be born with the signals blocked. */
+	code = interrupt_open(&asking->interrupt, cancel, asking, err);
 	if (code < 0)
 		return code;
-	return interrupt_open(&asking->interrupt, cancel, asking, err);
+	return client_open(&asking->client, asking->dir, "front", err);
 }
 
 int
