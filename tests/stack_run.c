@@ -48,7 +48,22 @@ stack_setup(void **state)
 	return 0;
 }
 
-/* A failed test may have left a stack behind. */
+static void
+stack_show_log(const char *folder)
+{
+	char path[512], line[1024];
+	FILE *log;
+
+	snprintf(path, sizeof(path), "%s/%.255s/log", stack_runtime, folder);
+	log = fopen(path, "r");
+	print_message("%s:\n", path);
+	while (log && fgets(line, sizeof(line), log))
+		print_message("  %s", line);
+	if (log)
+		fclose(log);
+}
+
+/* A failed test may have left a stack behind: its log tells why. */
 int
 stack_teardown(void **state)
 {
@@ -63,6 +78,7 @@ stack_teardown(void **state)
 		if (strncmp(entry->d_name, "hearth-", 7) != 0)
 			continue;
 		left++;
+		stack_show_log(entry->d_name);
 		run_start(&run, WORDS("down", "--name", entry->d_name + 7));
 		run_finish(&run);
 		run_close(&run);
@@ -108,7 +124,8 @@ run_program(struct run *run, const char *program, const char *const *words, int 
 {
 	int out[2], err[2];
 
-	*run = (struct run){ .deadline_ns = clock_ns() + STACK_LIMIT_S * NS_PER_SECOND };
+	*run = (struct run){ .deadline_ns = clock_ns() + STACK_LIMIT_S * NS_PER_SECOND,
+			     .what = words[0] };
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
 	run->pid = fork();
@@ -161,8 +178,8 @@ run_step(struct run *run)
 
 	if (left <= 0 || poll(fds, 2, (int)left) == 0) {
 		kill(-run->pid, SIGKILL);
-		fail_msg("hangs: not done after %d s; stdout: %s; stderr: %s", STACK_LIMIT_S,
-			 run->out, run->err);
+		fail_msg("%s: not done after %d s; stdout: %s; stderr: %s", run->what,
+			 STACK_LIMIT_S, run->out, run->err);
 	}
 	if (fds[0].revents)
 		run_take(&run->out_fd, &run->out, &run->out_n);

@@ -34,6 +34,7 @@ struct run {
 	char *out, *err; /* what has come so far, ended by a 0 */
 	size_t out_n, err_n;
 	uint64_t deadline_ns;
+	const char *what; /* the first word */
 };
 
 /* run.sh words... */

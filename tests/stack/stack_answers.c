@@ -197,19 +197,40 @@ a_restart_changes_no_bit(void **state)
 }
 
 static void
-threads_and_slots_change_no_bit(void **state)
+threads_change_no_bit(void **state)
 {
 	struct bits first;
 
 	(void)state;
-	run_do(
-	    WORDS("up", stack_path(DEMO), "--name", "slots", "--device", "cpu", "--threads", "1"));
+	run_do(WORDS("up", stack_path(DEMO), "--name", "threads", "--device", "cpu", "--threads",
+		     "1"));
+	take_bits(&first, "threads");
+	down("threads");
+	run_do(WORDS("up", stack_path(DEMO), "--name", "threads", "--device", "cpu", "--threads",
+		     "3"));
+	assert_same_bits(&first, "threads");
+	down("threads");
+	free(first.text);
+}
+
+/* Keys and values of 512 tokens take 2 MiB, so a third of the experts have slots. */
+static void
+slots_change_no_bit(void **state)
+{
+	struct bits first;
+	json_t *slots;
+
+	(void)state;
+	up("slots", DEMO);
 	take_bits(&first, "slots");
 	down("slots");
-	run_do(WORDS("up", stack_path(DEMO), "--name", "slots", "--device", "cpu", "--threads", "3",
-		     "--vram-mib", "4"));
-	assert_same_bits(&first, "slots");
-	assert_same_bits(&first, "slots");
+	run_do(WORDS("up", stack_path(DEMO), "--name", "slots", "--device", "cpu", "--ctx", "512",
+		     "--vram-mib", "5"));
+	for (uint32_t i = 0; i < 3; i++) /* while slots fill */
+		assert_same_bits(&first, "slots");
+	slots = stack_figure("slots", "worker", "slots");
+	assert_in_range(json_integer_value(slots), 1, 63);
+	json_decref(slots);
 	down("slots");
 	free(first.text);
 }
@@ -317,7 +338,8 @@ main(void)
 		stack_test(a_model_without_tokenizer_answers_ids),
 		stack_test(the_way_of_reading_changes_no_bit),
 		stack_test(a_restart_changes_no_bit),
-		stack_test(threads_and_slots_change_no_bit),
+		stack_test(threads_change_no_bit),
+		stack_test(slots_change_no_bit),
 		stack_test(a_seed_gives_the_same_answer_again),
 		stack_test(verify_and_report_agree_with_the_load),
 		stack_test(two_stacks_run_side_by_side),
