@@ -91,33 +91,52 @@ ask_board(const struct bench *bench, const char *stage)
 
 /* -- the start -- */
 
+/* Asks for the status until `up` is through; the longest time in seconds. */
+static double
+status_while_starting(const struct bench *bench, uint32_t *asked)
+{
+	double most = 0;
+	struct run run;
+
+	run_start(&run, WORDS("up", bench->model, "--name", NAME, "--device", bench->device));
+	run_read(&run, 1);
+	while (!run_ended(&run)) {
+		uint64_t begin = clock_ns();
+		double seconds;
+
+		free(run_text(WORDS("status", "--json", "--name", NAME)));
+		seconds = seconds_since(begin);
+		most = seconds > most ? seconds : most;
+		(*asked)++;
+	}
+	run_finish(&run);
+	run_close(&run);
+	return most;
+}
+
 static void
 bench_up(struct bench *bench)
 {
 	double seconds[RUNS], most = 0;
-	uint64_t begin;
-	struct run run;
 	uint32_t asked = 0;
 
 	for (uint32_t i = 0; i < RUNS; i++) {
-		begin = clock_ns();
+		uint64_t begin = clock_ns();
+
 		up(bench, "auto");
 		seconds[i] = seconds_since(begin);
 		down();
 	}
 	figure(bench, "up to able to answer, median of 5", median(seconds, RUNS), "s", 1);
-	run_start(&run, WORDS("up", bench->model, "--name", NAME, "--device", bench->device));
-	run_read(&run, 1);
-	do {
-		begin = clock_ns();
-		free(run_text(WORDS("status", "--json", "--name", NAME)));
-		most = seconds_since(begin) > most ? seconds_since(begin) : most;
-		asked++;
-	} while (!run_ended(&run));
-	run_finish(&run);
-	run_close(&run);
+	for (uint32_t i = 0; i < RUNS; i++) {
+		double longest = status_while_starting(bench, &asked);
+
+		most = longest > most ? longest : most;
+		if (i + 1 < RUNS)
+			down();
+	}
 	figure(bench, "status while it starts, longest", most * 1e3, "ms", 50);
-	figure(bench, "  asked that often", asked, "times", 0);
+	figure(bench, "  asked that often in 5 starts", asked, "times", 0);
 }
 
 static void
@@ -321,6 +340,7 @@ main(int argc, char **argv)
 		{ .name = "--prompt-ids", .kind = OPTION_TEXT, .to = &bench.prompt },
 	};
 	struct error err;
+	char demo[640];
 	uint32_t n_words;
 
 	log_open("smoke");
@@ -333,8 +353,9 @@ main(int argc, char **argv)
 		return EXIT_INPUT;
 	}
 	bench.large = bench.model != NULL;
+	snprintf(demo, sizeof(demo), "%s", stack_path("tests/data/kjv-16x1m.gguf"));
 	if (!bench.model)
-		bench.model = stack_path("tests/data/kjv-16x1m.gguf");
+		bench.model = demo;
 	bench.figures = json_array();
 	snprintf(bench.dir, sizeof(bench.dir), "%s/hearth-%s", stack_runtime, NAME);
 	bench_all(&bench);
