@@ -3,10 +3,11 @@
  * order: which block computes a split, and how many there are, changes no bit. */
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_launch.cuh"
-#include "worker/cuda_types.cuh"
+#include "worker/cuda_rows.cuh"
 
 #define THREADS CUDA_SPLIT /* a thread a position */
 #define TILE_MAX 8u
+#define AHEAD 8u           /* loads of a thread under way at once */
 #define BLOCKS_WANTED 264u /* of a decode step, over all heads: two for each SM of a large GPU */
 
 /* A warp a head of q, k or v: norm (not v), rotary of pairs (i, i + head_dim / 2), and to its
@@ -93,25 +94,38 @@ cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_
 }
 
 template <int TILE>
+static __device__ __forceinline__ void
+add_products(const float4 &k, const float *q, uint32_t row, float (&sum)[TILE])
+{
+#pragma unroll
+	for (int h = 0; h < TILE; h++) {
+		float4 v = *(const float4 *)(q + h * row);
+
+		sum[h] = fmaf(k.x, v.x, sum[h]);
+		sum[h] = fmaf(k.y, v.y, sum[h]);
+		sum[h] = fmaf(k.z, v.z, sum[h]);
+		sum[h] = fmaf(k.w, v.w, sum[h]);
+	}
+}
+
+template <int TILE>
 static __device__ void
 split_scores(const float *q, const float *key, uint32_t row, float factor, bool valid,
 	     float *scores)
 {
 	float sum[TILE] = {};
+	uint32_t end = valid ? row : 0;
 
-	/* Unrolled, here and below, so that several loads are under way at once. */
-#pragma unroll 8
-	for (uint32_t d = 0; valid && d < row; d += 4) {
-		float4 k = *(const float4 *)(key + d);
+	for (uint32_t d = 0; d < end; d += 4 * AHEAD) {
+		float4 k[AHEAD];
 #pragma unroll
-		for (int h = 0; h < TILE; h++) {
-			float4 v = *(const float4 *)(q + h * row + d);
-
-			sum[h] = fmaf(k.x, v.x, sum[h]);
-			sum[h] = fmaf(k.y, v.y, sum[h]);
-			sum[h] = fmaf(k.z, v.z, sum[h]);
-			sum[h] = fmaf(k.w, v.w, sum[h]);
-		}
+		for (uint32_t i = 0; i < AHEAD; i++)
+			if (d + 4 * i < end)
+				k[i] = *(const float4 *)(key + d + 4 * i);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+			if (d + 4 * i < end)
+				add_products<TILE>(k[i], q + d + 4 * i, row, sum);
 	}
 #pragma unroll
 	for (int h = 0; h < TILE; h++)
@@ -138,6 +152,15 @@ split_softmax(float *scores, uint32_t head, uint32_t lane)
 	return make_float2(top, warp_sum(sum));
 }
 
+template <int TILE>
+static __device__ __forceinline__ void
+add_value(float v, const float *scores, float (&sum)[TILE])
+{
+#pragma unroll
+	for (int h = 0; h < TILE; h++)
+		sum[h] = fmaf(scores[h], v, sum[h]);
+}
+
 /* sums[h * row + d] over the split's positions: `parts` groups of threads take every parts-th
  * position, and are added up in order. */
 template <int TILE>
@@ -149,14 +172,19 @@ split_values(const float *scores, const float *values, uint32_t row, uint32_t va
 	uint32_t part = threadIdx.x / width, lane = threadIdx.x % width;
 
 	for (uint32_t d = lane; d - lane < row; d += width) {
+		uint32_t end = part < parts && d < row ? valid : 0;
 		float sum[TILE] = {};
 
-#pragma unroll 8
-		for (uint32_t p = part; part < parts && d < row && p < valid; p += parts) {
-			float v = values[(uint64_t)p * row + d];
+		for (uint32_t p = part; p < end; p += AHEAD * parts) {
+			float v[AHEAD];
 #pragma unroll
-			for (int h = 0; h < TILE; h++)
-				sum[h] = fmaf(scores[p * TILE + h], v, sum[h]);
+			for (uint32_t i = 0; i < AHEAD; i++)
+				if (p + i * parts < end)
+					v[i] = values[(uint64_t)(p + i * parts) * row + d];
+#pragma unroll
+			for (uint32_t i = 0; i < AHEAD; i++)
+				if (p + i * parts < end)
+					add_value<TILE>(v[i], scores + (p + i * parts) * TILE, sum);
 		}
 		__syncthreads();
 #pragma unroll

@@ -1,7 +1,7 @@
 /* RMS norm, and the router's choice: softmax over all experts, the top_k, weights renormalised. */
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_launch.cuh"
-#include "worker/cuda_types.cuh"
+#include "worker/cuda_rows.cuh"
 
 #define THREADS 256u
 #define PAD \
