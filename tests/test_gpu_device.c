@@ -136,7 +136,7 @@ borrower(const char *hex)
 	uint8_t handle[DEVICE_HANDLE_BYTES];
 	float values[8];
 
-	for (int i = 0; i < DEVICE_HANDLE_BYTES; i++) {
+	for (size_t i = 0; i < DEVICE_HANDLE_BYTES; i++) {
 		char byte[3] = { hex[2 * i], hex[2 * i + 1], 0 };
 
 		handle[i] = (uint8_t)strtoul(byte, NULL, 16);
@@ -179,7 +179,7 @@ lends_memory_to_another_process(void **state)
 	    0);
 	assert_int_equal(device_wait(device, &err), 0);
 	assert_int_equal(device_export(device, &memory, handle, &err), 0);
-	for (int i = 0; i < DEVICE_HANDLE_BYTES; i++)
+	for (size_t i = 0; i < DEVICE_HANDLE_BYTES; i++)
 		sprintf(hex + 2 * i, "%02x", handle[i]);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -235,7 +235,7 @@ sealed_mapping(uint64_t bytes, int *ret_fd)
 static void
 registers_a_read_only_sealed_memfd_piece_by_piece(void **state)
 {
-	const uint64_t piece = 2 * MIB;
+	const uint64_t piece = 2 * MIB, first = piece / 4 - 8;
 	struct error err;
 	int fd;
 	uint8_t *at = sealed_mapping(3 * piece, &fd);
@@ -248,7 +248,7 @@ registers_a_read_only_sealed_memfd_piece_by_piece(void **state)
 	/* A kernel reads across the seam, at the host's own address. */
 	read_back(device, at + piece - 32, 16, values);
 	for (int i = 0; i < 16; i++)
-		assert_true(values[i] == (float)(piece / 4 - 8 + (uint64_t)i));
+		assert_true(values[i] == (float)(first + (uint64_t)i));
 	for (int i = 0; i < 3; i++)
 		device_unregister(device, at + (uint64_t)i * piece, piece);
 	munmap(at, 3 * piece);

@@ -158,15 +158,15 @@ agrees_with_the_references(void **state)
 	(void)state;
 	for (int f = 0; f < 2; f++) {
 		for (int slots = 0; slots < 2; slots++) {
-			json_t *json = json_load_file(references[f].json, 0, NULL), *item;
+			json_t *json = json_load_file(references[f].json, 0, NULL), *cases;
 			struct tally tally = { 0 };
 			struct gpu_model m;
-			size_t i;
 
 			assert_non_null(json);
+			cases = json_object_get(json, "cases");
 			gpu_model_open(&m, device, references[f].model, CONTEXT, slots, NULL, NULL);
-			json_array_foreach(json_object_get(json, "cases"), i, item)
-			    one_case(&m, &references[f], item, i, &tally);
+			for (size_t i = 0; i < json_array_size(cases); i++)
+				one_case(&m, &references[f], json_array_get(cases, i), i, &tally);
 			printf("%s, %s: first logits off by %.1e at most; %u tokens equal (%u too "
 			       "close to compare); %.0f us a step, %.0f tokens/s\n",
 			       references[f].model, slots ? "half in slots" : "in place",

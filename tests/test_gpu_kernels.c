@@ -33,9 +33,9 @@ struct product {
 	double *want, *size;
 };
 
-#define WEIGHT_BYTES (ROWS * MAX_COLUMNS * 4ull + 64)
-#define X_BYTES (TOKENS * MAX_COLUMNS * sizeof(float))
-#define Y_BYTES (TOKENS * 2 * ROWS * sizeof(float))
+#define WEIGHT_BYTES (4ull * ROWS * MAX_COLUMNS + 64)
+#define X_BYTES (sizeof(float) * TOKENS * MAX_COLUMNS)
+#define Y_BYTES (sizeof(float) * TOKENS * 2 * ROWS)
 
 static void
 product_open(struct product *p)
@@ -43,8 +43,8 @@ product_open(struct product *p)
 	p->weights = gpu_shared(device, WEIGHT_BYTES);
 	p->x = gpu_shared(device, X_BYTES);
 	p->y = gpu_shared(device, Y_BYTES);
-	p->want = calloc(TOKENS * ROWS, sizeof(double));
-	p->size = calloc(TOKENS * ROWS, sizeof(double));
+	p->want = calloc((size_t)TOKENS * ROWS, sizeof(double));
+	p->size = calloc((size_t)TOKENS * ROWS, sizeof(double));
 	for (uint32_t i = 0; i < TOKENS * MAX_COLUMNS; i++)
 		p->x[i] = gpu_random(&seed);
 }
@@ -95,7 +95,7 @@ one_matrix(const uint8_t *at, uint32_t type, uint32_t columns, uint64_t row_byte
 }
 
 static void
-multiply(const struct cuda_matrices *m, const struct product *p, uint32_t token, uint32_t tokens,
+multiply(const struct cuda_matrices *m, const struct product *p, size_t token, uint32_t tokens,
 	 bool add)
 {
 	struct cuda_rows from = { p->x + token * MAX_COLUMNS, MAX_COLUMNS };
@@ -199,7 +199,7 @@ matrices_of_different_types_lie_side_by_side(void **state)
 	const struct type_info *a = type_find(TYPE_Q4_K), *b = type_find(TYPE_Q6_K);
 	struct cuda_matrices m = { .n = 2, .columns = 512 };
 	static float apart[TOKENS * 2 * ROWS];
-	uint64_t a_row, b_row;
+	uint64_t a_row = 0, b_row = 0;
 	struct product p;
 
 	(void)state;
@@ -209,12 +209,12 @@ matrices_of_different_types_lie_side_by_side(void **state)
 	product_make(&p, b, p.weights + ROWS * a_row, 512, b_row);
 	m.of[0] = one_matrix(p.weights, a->type, 512, a_row).of[0];
 	m.of[1] = one_matrix(p.weights + ROWS * a_row, b->type, 512, b_row).of[0];
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 2; i++) {
 		struct cuda_matrices one = { .of = { m.of[i] }, .n = 1, .columns = 512 };
 
 		multiply(&one, &p, 0, TOKENS, false);
-		for (uint32_t t = 0; t < TOKENS; t++)
-			memcpy(apart + (2 * t + (uint32_t)i) * ROWS, p.y + 2 * t * ROWS,
+		for (size_t t = 0; t < TOKENS; t++)
+			memcpy(apart + (2 * t + i) * ROWS, p.y + 2 * t * ROWS,
 			       ROWS * sizeof(float));
 	}
 	memset(p.y, 0xff, Y_BYTES);
@@ -227,22 +227,30 @@ matrices_of_different_types_lie_side_by_side(void **state)
 
 struct choice {
 	struct cuda_moe moe;
-	uint64_t bytes;
-	float *room;
+	uint64_t bytes, chosen_bytes;
+	float *room; /* logits, then weights */
 };
 
 static void
 choice_open(struct choice *c, uint32_t experts, uint32_t top_k, uint32_t tokens)
 {
-	c->bytes = (uint64_t)tokens * (experts + 2 * top_k) * 4;
+	c->bytes = sizeof(float) * tokens * (experts + top_k);
+	c->chosen_bytes = sizeof(uint32_t) * tokens * top_k;
 	c->room = gpu_shared(device, c->bytes);
 	c->moe = (struct cuda_moe){
 		.experts = experts,
 		.top_k = top_k,
 		.logits = { c->room, experts },
-		.weights = c->room + tokens * experts,
-		.chosen = (uint32_t *)(c->room + tokens * (experts + top_k)),
+		.weights = c->room + (size_t)tokens * experts,
+		.chosen = gpu_shared(device, c->chosen_bytes),
 	};
+}
+
+static void
+choice_close(struct choice *c)
+{
+	gpu_shared_free(device, c->moe.chosen, c->chosen_bytes);
+	gpu_shared_free(device, c->room, c->bytes);
 }
 
 static void
@@ -271,7 +279,7 @@ equals_are_chosen_in_the_order_of_their_index(void **state)
 		sum += c.moe.weights[k];
 	assert_true(fabsf(sum - 1) < 1e-6f);
 	assert_true(fabsf(c.moe.weights[0] / c.moe.weights[3] - expf(1)) < 1e-5f);
-	gpu_shared_free(device, c.room, c.bytes);
+	choice_close(&c);
 }
 
 static void
@@ -290,7 +298,7 @@ the_largest_numbers_of_experts_are_chosen_from(void **state)
 		for (uint32_t i = 0; i < 2 * experts; i++)
 			c.room[i] = 4 * gpu_random(&seed);
 		choice_run(&c, 2);
-		for (uint32_t t = 0; t < 2; t++) {
+		for (size_t t = 0; t < 2; t++) {
 			const float *logits = c.room + t * experts;
 			const uint32_t *chosen = c.moe.chosen + t * top_k;
 			double all = 0;
@@ -309,7 +317,7 @@ the_largest_numbers_of_experts_are_chosen_from(void **state)
 				assert_true(better < top_k);
 			}
 		}
-		gpu_shared_free(device, c.room, c.bytes);
+		choice_close(&c);
 	}
 }
 
@@ -322,11 +330,11 @@ logits_that_are_no_numbers_still_choose_experts_that_exist(void **state)
 	choice_open(&c, 40, 6, 1);
 	for (int i = 0; i < 40; i++)
 		c.room[i] = i % 2 ? NAN : INFINITY;
-	memset(c.moe.chosen, 0xff, 6 * 4);
+	memset(c.moe.chosen, 0xff, c.chosen_bytes);
 	choice_run(&c, 1);
 	for (int k = 0; k < 6; k++)
 		assert_int_equal(c.moe.chosen[k], k);
-	gpu_shared_free(device, c.room, c.bytes);
+	choice_close(&c);
 }
 
 /* -- attention -- */
@@ -396,18 +404,18 @@ attend_run(struct attend *t, uint32_t pos, uint32_t tokens)
 }
 
 static void
-attend_want(const struct attend *t, uint32_t token, uint32_t head, uint32_t length, double *out)
+attend_want(const struct attend *t, size_t token, size_t head, uint32_t length, double *out)
 {
 	const struct cuda_attention *a = &t->a;
-	uint32_t row = CUDA_KV_ROW(a->head_dim), dim = a->head_dim;
-	uint64_t base = (uint64_t)(head / (a->heads / a->kv_heads)) * a->context * row;
+	size_t row = CUDA_KV_ROW((size_t)a->head_dim), dim = a->head_dim;
+	size_t base = (head / (a->heads / a->kv_heads)) * a->context * row;
 	const float *q = a->q.at + token * a->q.stride + head * dim;
 	double *score = calloc(length, sizeof(*score)), top = -INFINITY, sum = 0;
 
 	for (uint32_t p = 0; p < length; p++) {
 		for (uint32_t d = 0; d < dim; d++)
 			score[p] += (double)q[d] * a->keys[base + p * row + d];
-		score[p] /= sqrt(dim);
+		score[p] /= sqrt((double)dim);
 		top = fmax(top, score[p]);
 	}
 	memset(out, 0, dim * sizeof(*out));
@@ -425,11 +433,11 @@ attend_want(const struct attend *t, uint32_t token, uint32_t head, uint32_t leng
 
 /* ||got - want|| / ||want|| over all heads of a token. */
 static double
-attend_error(const struct attend *t, uint32_t token, uint32_t length)
+attend_error(const struct attend *t, size_t token, uint32_t length)
 {
 	double *want = calloc(t->a.head_dim, sizeof(*want)), off = 0, size = 0;
 
-	for (uint32_t h = 0; h < t->a.heads; h++) {
+	for (size_t h = 0; h < t->a.heads; h++) {
 		const float *got = t->a.out.at + token * t->a.out.stride + h * t->a.head_dim;
 
 		attend_want(t, token, h, length, want);

@@ -110,8 +110,11 @@ make_pattern(uint32_t type)
 	uint8_t *at = gpu_shared(device, PATTERN_BYTES);
 
 	gpu_random_row(info, at, (uint32_t)blocks * info->block_elements, &seed);
-	for (uint64_t i = 0; type == TYPE_F32 && i < blocks; i++)
-		((float *)at)[i] *= 0.05f;
+	for (uint64_t i = 0; type == TYPE_F32 && i < blocks; i++) {
+		float small = 0.05f * gpu_random(&seed);
+
+		memcpy(at + 4 * i, &small, sizeof(small));
+	}
 	return at;
 }
 
@@ -217,7 +220,7 @@ static double
 time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_t pos,
 	     uint32_t steps, float *logits)
 {
-	double ms[STEPS_MAX];
+	double ms[STEPS_MAX] = { 0 };
 	uint32_t ids[COMPUTE_BATCH];
 
 	for (uint32_t s = 0; s < steps; s++) {
@@ -243,7 +246,7 @@ main(int argc, char **argv)
 	struct compute *compute;
 	struct model m;
 	uint64_t begin, bytes = make_model(&m);
-	float *logits = malloc(m.vocabulary * sizeof(*logits));
+	float *logits;
 
 	if (argc != 2 || (!slots && strcmp(argv[1], "place") != 0)) {
 		fprintf(stderr, "usage: gpu_decode slots|place\n");
@@ -254,6 +257,7 @@ main(int argc, char **argv)
 		return 77;
 	must(device_alloc(device, bytes, &trunk, &err));
 	must(device_alloc(device, compute_cuda.kv_bytes(&m, CONTEXT), &kv, &err));
+	logits = calloc(m.vocabulary, sizeof(*logits));
 	config.model = &m;
 	config.device = device;
 	config.trunk = trunk.at;
@@ -287,6 +291,7 @@ main(int argc, char **argv)
 	printf("64 tokens at 1000             %8.3f ms\n",
 	       time_forward(compute, &m, COMPUTE_BATCH, 1000, 5, logits));
 	printf("first logits %g %g\n", logits[0], logits[1]);
+	free(logits);
 	compute_cuda.close(compute);
 	device_close(device);
 	return 0;
