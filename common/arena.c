@@ -82,6 +82,20 @@ fail:
 	return rc;
 }
 
+bool
+arena_tensor_extent(const struct arena_tensor *tensor, uint64_t *ret)
+{
+	uint64_t experts = tensor->dims[2], before;
+
+	if (tensor->stride == 0) {
+		*ret = tensor->bytes;
+		return true;
+	}
+	return experts != 0 && tensor->stride >= tensor->bytes / experts &&
+	       checked_mul(experts - 1, tensor->stride, &before) &&
+	       checked_add(before, tensor->bytes / experts, ret);
+}
+
 /* A table of `n` entries of `size` bytes lies within the first `end` bytes and is aligned to 8. */
 static bool
 table_fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t end)
@@ -117,7 +131,7 @@ static int
 arena_check_tensors(const struct arena *arena, struct error *err)
 {
 	const struct arena_head *head = arena->head;
-	uint64_t end;
+	uint64_t extent, end;
 
 	for (uint64_t i = 0; i < head->n_tensors; i++) {
 		const struct arena_tensor *tensor = &arena->tensors[i];
@@ -129,8 +143,8 @@ arena_check_tensors(const struct arena *arena, struct error *err)
 					 "arena: tensor %" PRIu64 ": slice %u of %" PRIu64, i,
 					 tensor->slice, head->n_slices);
 		slice = &arena->slices[tensor->slice];
-		if (tensor->offset < slice->offset ||
-		    !checked_add(tensor->offset, tensor->bytes, &end) ||
+		if (tensor->offset < slice->offset || !arena_tensor_extent(tensor, &extent) ||
+		    !checked_add(tensor->offset, extent, &end) ||
 		    end > slice->offset + slice->bytes)
 			return error_set(err, -EBADMSG, "arena: %s: outside its slice",
 					 tensor->name);

@@ -33,7 +33,14 @@ struct arena_tensor {
 	uint32_t slice;
 	uint32_t shard;       /* of the model's files, from 0 */
 	uint64_t file_offset; /* in that file */
+	/* Of experts that do not lie side by side (a pack): bytes from one to the next, in the file
+	 * and in the arena; 0: they do. */
+	uint64_t stride;
 };
+
+/* Bytes from the first to the last, with what lies between a strided tensor's experts; false: more
+ * than fit. */
+bool arena_tensor_extent(const struct arena_tensor *tensor, uint64_t *ret);
 
 struct arena_slice {
 	char name[32]; /* "trunk", "layer 0", ... */

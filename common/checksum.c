@@ -21,6 +21,13 @@ unit_bytes(const struct arena_tensor *tensor)
 	return tensor->bytes / tensor->dims[2];
 }
 
+/* From one unit to the next. */
+static uint64_t
+unit_step(const struct arena_tensor *tensor)
+{
+	return tensor->stride ? tensor->stride : unit_bytes(tensor);
+}
+
 static int
 count_units(const struct arena_tensor *tensors, uint64_t n_tensors, uint64_t n_slices,
 	    uint64_t *ret, struct error *err)
@@ -66,15 +73,16 @@ fill_units(struct checksum_plan *plan, const struct arena_tensor *tensors, uint6
 
 	for (uint64_t i = 0; i < n_tensors; i++) {
 		const struct arena_tensor *tensor = sorted[i];
-		uint64_t each = unit_bytes(tensor);
+		uint64_t each = unit_bytes(tensor), step = unit_step(tensor), place;
 
 		while (slice <= tensor->slice)
 			plan->first[slice++] = next;
-		for (uint64_t at = 0; at < tensor->bytes; at += each) {
+		place = tensor->offset;
+		for (uint64_t at = 0; at < tensor->bytes; at += each, place += step) {
 			uint64_t left = tensor->bytes - at;
 
 			plan->units[next++] = (struct checksum_unit){
-				.offset = tensor->offset + at,
+				.offset = place,
 				.bytes = left < each ? left : each,
 				.slice = tensor->slice,
 				.tensor = (uint32_t)(tensor - tensors),

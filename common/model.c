@@ -208,7 +208,8 @@ take_experts(struct finder *finder, const char *name, const struct model *model,
 		return rc;
 	*ret = (struct experts){
 		.offset = finder->tensors[index].offset,
-		.stride = row * rows,
+		.stride =
+		    finder->tensors[index].stride ? finder->tensors[index].stride : row * rows,
 		.bytes = row * rows,
 		.type = finder->tensors[index].type,
 		.rows = (uint32_t)rows,

@@ -7,6 +7,19 @@
 
 #include "common/checked.h"
 
+/* Where the tensor's bytes begin that stand at this offset of its shard or, with no tensor between,
+ * before it. */
+static uint64_t
+tensor_begin(const struct arena_tensor *tensor, uint64_t offset)
+{
+	uint64_t experts = tensor->dims[2], at;
+
+	if (tensor->stride == 0)
+		return tensor->file_offset;
+	at = (offset - tensor->file_offset) / tensor->stride;
+	return tensor->file_offset + (at < experts ? at : experts - 1) * tensor->stride;
+}
+
 /* The tensor whose bytes stand at this offset of a shard; the piece's padding belongs to the one
  * before it. */
 static const char *
@@ -18,7 +31,7 @@ tensor_at(const struct fetch *fetch, uint32_t shard, uint64_t offset)
 		const struct arena_tensor *tensor = &fetch->files->tensors[i];
 
 		if (tensor->shard == shard && tensor->file_offset <= offset &&
-		    (!best || tensor->file_offset > best->file_offset))
+		    (!best || tensor_begin(tensor, offset) > tensor_begin(best, offset)))
 			best = tensor;
 	}
 	return best ? best->name : "header";

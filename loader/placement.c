@@ -31,7 +31,7 @@ compare_places(const void *a, const void *b)
 static int64_t
 assign_slices(struct arena_tensor *tensors, uint64_t n_tensors)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, extent;
 	int64_t n_slices = 1;
 
 	for (uint64_t i = 0; i < n_tensors; i++) {
@@ -40,7 +40,8 @@ assign_slices(struct arena_tensor *tensors, uint64_t n_tensors)
 		tensors[i].slice = (uint32_t)slice;
 		if (slice >= n_slices)
 			n_slices = slice + 1;
-		if (!checked_add(bytes, tensors[i].bytes, &bytes) || bytes > MAX_ARENA_BYTES ||
+		if (!arena_tensor_extent(&tensors[i], &extent) ||
+		    !checked_add(bytes, extent, &bytes) || bytes > MAX_ARENA_BYTES ||
 		    tensors[i].file_offset > MAX_ARENA_BYTES)
 			return -1;
 	}
@@ -83,18 +84,21 @@ static void
 place_tensor(struct placement *p, struct arena_tensor *tensor)
 {
 	struct run *run = p->n_runs ? &p->runs[p->n_runs - 1] : NULL;
-	uint64_t end = run ? run->file_offset + run->bytes : 0;
+	uint64_t end = run ? run->file_offset + run->bytes : 0, extent = 0;
 
+	arena_tensor_extent(tensor, &extent); /* fits: assign_slices has looked */
 	if (run && run->slice == tensor->slice && run->shard == tensor->shard &&
-	    tensor->file_offset >= end && tensor->file_offset - end < IO_BLOCK) {
-		run->bytes = tensor->file_offset + tensor->bytes - run->file_offset;
+	    (tensor->file_offset >= end ? tensor->file_offset - end < IO_BLOCK
+					: tensor->stride != 0)) {
+		if (tensor->file_offset + extent > end)
+			run->bytes = tensor->file_offset + extent - run->file_offset;
 	} else {
 		run = &p->runs[p->n_runs++];
 		*run = (struct run){ .shard = tensor->shard,
 				     .slice = tensor->slice,
 				     .file_offset = tensor->file_offset,
 				     .arena_offset = p->bytes + tensor->file_offset % IO_BLOCK,
-				     .bytes = tensor->bytes };
+				     .bytes = extent };
 	}
 	tensor->offset = run->arena_offset + (tensor->file_offset - run->file_offset);
 	end_run(p);

@@ -2,8 +2,9 @@
  *
  * A run is a stretch of one file whose tensors keep their distances in the arena: neighbours in the
  * file less than a block apart, of one slice.  Its place is congruent to its offset in the file
- * modulo IO_BLOCK, and the blocks it touches are touched by no other run: so whole blocks can be
- * read straight into place, and what comes along at the ends falls into padding. */
+ * modulo IO_BLOCK (tensors of one stride, as a pack has them, share a run), and the blocks it
+ * touches are touched by no other run: so whole blocks can be read straight into place, and what
+ * comes along at the ends falls into padding. */
 #ifndef HEARTH_LOADER_PLACEMENT_H
 #define HEARTH_LOADER_PLACEMENT_H
 

@@ -125,6 +125,31 @@ units_cover_each_tensor_once(void **state)
 	checksum_plan_close(&plan);
 }
 
+/* The same experts, side by side and as a pack has them. */
+static void
+a_stride_between_experts_does_not_matter(void **state)
+{
+	struct arena_tensor dense = tensor(1, 0), strided = dense;
+	static uint8_t base[EXPERTS * MATRIX], wide[EXPERTS * 4096 + 100];
+	struct checksum_plan one, other;
+	struct error err;
+
+	(void)state;
+	fill(base, &dense);
+	strided.offset = 100;
+	strided.stride = 4096;
+	for (int i = 0; i < EXPERTS; i++)
+		memcpy(wide + 100 + i * 4096, base + i * MATRIX, MATRIX);
+	assert_int_equal(checksum_plan_open(&one, &dense, 1, 2, &err), 0);
+	assert_int_equal(checksum_plan_open(&other, &strided, 1, 2, &err), 0);
+	assert_int_equal(other.n_units, EXPERTS);
+	for (uint64_t i = 0; i < EXPERTS; i++)
+		assert_true(checksum_unit_hash(&one.units[i], base) ==
+			    checksum_unit_hash(&other.units[i], wide));
+	checksum_plan_close(&one);
+	checksum_plan_close(&other);
+}
+
 static void
 one_changed_byte_changes_slice_and_whole(void **state)
 {
@@ -162,6 +187,7 @@ main(void)
 		cmocka_unit_test(order_and_place_of_tensors_do_not_matter),
 		cmocka_unit_test(units_are_an_experts_matrix_or_a_mebibyte),
 		cmocka_unit_test(units_cover_each_tensor_once),
+		cmocka_unit_test(a_stride_between_experts_does_not_matter),
 		cmocka_unit_test(one_changed_byte_changes_slice_and_whole),
 		cmocka_unit_test(experts_that_do_not_divide_the_tensor_are_refused),
 	};

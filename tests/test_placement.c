@@ -196,6 +196,36 @@ neighbours_in_the_file_stay_one_run(void **state)
 	placement_close(&p);
 }
 
+/* As in a pack: expert by expert, each with its roles. */
+static void
+experts_with_their_roles_side_by_side_are_one_run(void **state)
+{
+	struct arena_tensor tensors[3] = {
+		{ .name = "blk.0.ffn_gate_exps.weight", .file_offset = 8192, .bytes = 3 * 1000 },
+		{ .name = "blk.0.ffn_up_exps.weight", .file_offset = 9216, .bytes = 3 * 1000 },
+		{ .name = "blk.0.ffn_down_exps.weight", .file_offset = 10240, .bytes = 3 * 1500 },
+	};
+	struct placement p;
+	struct error err;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		tensors[i].dims[2] = 3;
+		tensors[i].stride = 4096;
+	}
+	assert_int_equal(placement_open(&p, tensors, 3, 100, &err), 0);
+	assert_int_equal(p.n_runs, 1);
+	assert_int_equal(p.runs[0].file_offset, 8192);
+	assert_int_equal(p.runs[0].bytes, 2048 + 2 * 4096 + 1500);
+	assert_int_equal(tensors[0].offset, p.runs[0].arena_offset);
+	assert_int_equal(tensors[1].offset - tensors[0].offset, 1024);
+	assert_int_equal(tensors[2].offset - tensors[0].offset, 2048);
+	assert_true(p.slices[1].bytes >= p.runs[0].bytes);
+	placement_close(&p);
+	tensors[1].stride = 1ull << 63;
+	assert_int_equal(placement_open(&p, tensors, 3, 100, &err), -EOVERFLOW);
+}
+
 static void
 sizes_that_no_arena_has_are_refused(void **state)
 {
@@ -221,6 +251,7 @@ main(void)
 		cmocka_unit_test(blocks_of_two_runs_never_overlap),
 		cmocka_unit_test(every_tensor_lies_whole_in_one_run_at_its_distance),
 		cmocka_unit_test(neighbours_in_the_file_stay_one_run),
+		cmocka_unit_test(experts_with_their_roles_side_by_side_are_one_run),
 		cmocka_unit_test(sizes_that_no_arena_has_are_refused),
 	};
 
