@@ -28,12 +28,14 @@ struct bench {
 	json_t *figures;
 };
 
-/* `most` is what it is held to; 0: nothing. */
+/* `most` is what it is held to with the demo model; 0: nothing. */
 static void
 figure(struct bench *bench, const char *name, double value, const char *unit, double most)
 {
 	char limit[32] = "";
 
+	if (bench->large)
+		most = 0;
 	if (most > 0)
 		snprintf(limit, sizeof(limit), "<= %g%s", most, value <= most ? "" : "  MISSED");
 	printf("%-52s %10.3f %-5s %s\n", name, value, unit, limit);
@@ -91,33 +93,30 @@ ask_board(const struct bench *bench, const char *stage)
 
 /* -- the start -- */
 
-/* Asks for the status until `up` is through; the longest time in seconds. */
-static double
-status_while_starting(const struct bench *bench, uint32_t *asked)
+/* Asks for the status until `up` is through; how often, at most `room` times. */
+static uint32_t
+status_while_starting(const struct bench *bench, double *ret_seconds, uint32_t room)
 {
-	double most = 0;
+	uint32_t n = 0;
 	struct run run;
 
 	run_start(&run, WORDS("up", bench->model, "--name", NAME, "--device", bench->device));
 	run_read(&run, 1);
-	while (!run_ended(&run)) {
+	while (!run_ended(&run) && n < room) {
 		uint64_t begin = clock_ns();
-		double seconds;
 
 		free(run_text(WORDS("status", "--json", "--name", NAME)));
-		seconds = seconds_since(begin);
-		most = seconds > most ? seconds : most;
-		(*asked)++;
+		ret_seconds[n++] = seconds_since(begin);
 	}
 	run_finish(&run);
 	run_close(&run);
-	return most;
+	return n;
 }
 
 static void
 bench_up(struct bench *bench)
 {
-	double seconds[RUNS], most = 0;
+	double seconds[RUNS], status[1024];
 	uint32_t asked = 0;
 
 	for (uint32_t i = 0; i < RUNS; i++) {
@@ -129,13 +128,12 @@ bench_up(struct bench *bench)
 	}
 	figure(bench, "up to able to answer, median of 5", median(seconds, RUNS), "s", 1);
 	for (uint32_t i = 0; i < RUNS; i++) {
-		double longest = status_while_starting(bench, &asked);
-
-		most = longest > most ? longest : most;
+		asked += status_while_starting(bench, status + asked, 1024 - asked);
 		if (i + 1 < RUNS)
 			down();
 	}
-	figure(bench, "status while it starts, longest", most * 1e3, "ms", 50);
+	figure(bench, "status while it starts, median", median(status, asked) * 1e3, "ms", 50);
+	figure(bench, "  longest", status[asked - 1] * 1e3, "ms", 0);
 	figure(bench, "  asked that often in 5 starts", asked, "times", 0);
 }
 
@@ -161,8 +159,9 @@ bench_token(struct bench *bench)
 	double spent[RUNS], own[RUNS];
 
 	for (uint32_t i = 0; i < RUNS; i++) {
-		json_t *answer = run_json(WORDS("ask", "--name", NAME, "--json", "--ignore-stop",
-						"-n", "256", "--prompt-ids", bench->prompt));
+		json_t *answer =
+		    run_json(WORDS("ask", "--name", NAME, "--json", "--ignore-stop", "-n",
+				   bench->large ? "32" : "256", "--prompt-ids", bench->prompt));
 		double tokens = (double)json_array_size(json_object_get(answer, "ids"));
 		json_t *seconds = json_object_get(answer, "seconds");
 		double total = json_number_value(json_object_get(seconds, "total"));
@@ -189,9 +188,9 @@ bench_death(struct bench *bench)
 		uint64_t begin;
 		pid_t pid = stack_pid(NAME, "worker");
 
-		run_start(&run, WORDS("ask", "--name", NAME, "--ids", "--ignore-stop", "-n", "1500",
-				      "--prompt-ids", bench->prompt));
-		run_read(&run, 100);
+		run_start(&run, WORDS("ask", "--name", NAME, "--ids", "--ignore-stop", "-n",
+				      bench->large ? "32" : "1500", "--prompt-ids", bench->prompt));
+		run_read(&run, 40); /* some tokens */
 		begin = clock_ns();
 		stack_kill(pid);
 		if (run_finish(&run) != 0)
@@ -330,6 +329,13 @@ bench_all(struct bench *bench)
 	json_decref(all);
 }
 
+/* However it ends, no stack is left. */
+static void
+leave(void)
+{
+	stack_teardown(NULL);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -352,6 +358,7 @@ main(int argc, char **argv)
 		log_error("wants to be run in the source folder, from BUILD/bin");
 		return EXIT_INPUT;
 	}
+	atexit(leave);
 	bench.large = bench.model != NULL;
 	snprintf(demo, sizeof(demo), "%s", stack_path("tests/data/kjv-16x1m.gguf"));
 	if (!bench.model)
@@ -360,5 +367,5 @@ main(int argc, char **argv)
 	snprintf(bench.dir, sizeof(bench.dir), "%s/hearth-%s", stack_runtime, NAME);
 	bench_all(&bench);
 	json_decref(bench.figures);
-	return stack_teardown(NULL) == 0 ? 0 : EXIT_SYSTEM;
+	return 0;
 }
