@@ -132,6 +132,8 @@ bench_up(struct bench *bench)
 		if (i + 1 < RUNS)
 			down();
 	}
+	if (asked == 0) /* it was up before the first question */
+		return;
 	figure(bench, "status while it starts, median", median(status, asked) * 1e3, "ms", 50);
 	figure(bench, "  longest", status[asked - 1] * 1e3, "ms", 0);
 	figure(bench, "  asked that often in 5 starts", asked, "times", 0);
