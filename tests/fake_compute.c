@@ -28,6 +28,12 @@ fake_compute_next(const uint32_t *ids, uint32_t n, uint32_t vocabulary)
 	return hash_end(hash, vocabulary);
 }
 
+uint32_t
+fake_compute_expert(const struct model *model, uint32_t id, uint32_t layer)
+{
+	return (id + layer) % model->n_experts;
+}
+
 void
 fake_compute_init(struct compute *compute, uint64_t *kv, uint32_t context)
 {
@@ -92,6 +98,27 @@ gate_pass(struct compute *compute)
 }
 
 static int
+need(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t layer)
+{
+	const struct compute_config *config = &compute->config;
+	uint32_t experts[64], n_needed = 0;
+
+	if (config->model->n_experts > 64)
+		abort();
+	for (uint32_t e = 0; e < config->model->n_experts; e++)
+		for (uint32_t i = 0; i < n; i++)
+			if (fake_compute_expert(config->model, ids[i], layer) == e) {
+				experts[n_needed++] = e;
+				break;
+			}
+	for (uint32_t i = 0; i < n; i++)
+		if (compute->used != NULL)
+			compute->used[layer * config->model->n_experts +
+				      fake_compute_expert(config->model, ids[i], layer)]++;
+	return compute->asks ? config->need_experts(config->need_arg, layer, experts, n_needed) : 0;
+}
+
+static int
 fake_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, float *logits,
 	     struct error *err)
 {
@@ -107,7 +134,7 @@ fake_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t 
 		kv[pos + i] = ids[i];
 	for (uint32_t layer = 0; config->model != NULL && layer < config->model->n_layers;
 	     layer++) {
-		rc = config->wait_layer != NULL ? config->wait_layer(config->wait_arg, layer) : 0;
+		rc = need(compute, ids, n, layer);
 		if (rc < 0)
 			return rc;
 	}
@@ -148,6 +175,9 @@ fake_open(struct compute **ret, const struct compute_config *config, struct erro
 	fake_compute_init(compute, config->kv, config->context);
 	compute->config = *config;
 	compute->vocabulary = config->model->vocabulary;
+	compute->asks = config->need_experts != NULL;
+	compute->used = calloc((size_t)config->model->n_layers * config->model->n_experts,
+			       sizeof(*compute->used));
 	fake_compute_opened = *ret = compute;
 	return 0;
 }
@@ -156,6 +186,7 @@ static void
 fake_close(struct compute *compute)
 {
 	fake_compute_done(compute);
+	free(compute->used);
 	free(compute);
 }
 
@@ -174,6 +205,24 @@ fake_places_changed(struct compute *compute, struct error *err)
 	return 0;
 }
 
+static void
+fake_ask(struct compute *compute, bool ask)
+{
+	compute->asks = ask && compute->config.need_experts != NULL;
+}
+
+static int
+fake_usage(struct compute *compute, uint64_t *counts)
+{
+	const struct model *model = compute->config.model;
+
+	for (size_t i = 0; model != NULL && i < (size_t)model->n_layers * model->n_experts; i++) {
+		counts[i] += compute->used[i];
+		compute->used[i] = 0;
+	}
+	return 0;
+}
+
 const struct compute_ops fake_compute_ops = {
 	.kv_bytes = fake_kv_bytes,
 	.own_bytes = fake_own_bytes,
@@ -182,4 +231,6 @@ const struct compute_ops fake_compute_ops = {
 	.kernels = fake_kernels,
 	.places_changed = fake_places_changed,
 	.forward = fake_forward,
+	.ask = fake_ask,
+	.usage = fake_usage,
 };

@@ -22,7 +22,9 @@ struct compute {
 	uint32_t forwards; /* completed */
 	uint32_t tokens;   /* in them */
 	uint32_t places_changed;
-	int fails; /* the next forward's code */
+	int fails;      /* the next forward's code */
+	bool asks;      /* need_experts */
+	uint64_t *used; /* (layers, experts) */
 };
 
 /* One that needs no model: `kv` has room for `context` positions of 8 bytes. */
@@ -36,6 +38,9 @@ void fake_compute_let(struct compute *compute, uint32_t n);
 
 /* What follows ids[0..n-1]. */
 uint32_t fake_compute_next(const uint32_t *ids, uint32_t n, uint32_t vocabulary);
+
+/* The one expert of a layer that a token chooses. */
+uint32_t fake_compute_expert(const struct model *model, uint32_t id, uint32_t layer);
 
 extern const struct compute_ops fake_compute_ops;
 /* What fake_compute_ops.open opened last. */

@@ -177,7 +177,9 @@ place_experts(struct gpu_model *ret, bool slots)
 
 void
 gpu_model_open(struct gpu_model *ret, struct device *device, const char *path, uint32_t context,
-	       bool slots, int (*wait)(void *arg, uint32_t layer), void *wait_arg)
+	       bool slots,
+	       int (*need)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n),
+	       void *need_arg)
 {
 	struct error err = { "" };
 	struct compute_config config;
@@ -199,8 +201,8 @@ gpu_model_open(struct gpu_model *ret, struct device *device, const char *path, u
 		.context = context,
 		.threads = 1,
 		.places = ret->places,
-		.wait_layer = wait,
-		.wait_arg = wait_arg,
+		.need_experts = need,
+		.need_arg = need_arg,
 	};
 	must(compute_cuda.open(&ret->compute, &config, &err), &err);
 }

@@ -34,10 +34,11 @@ struct gpu_model {
 };
 
 /* `slots`: every second expert in device memory (the others in place), else all in place.
- * `wait` (may be NULL) and its arg are the config's. */
+ * `need` (may be NULL) and its arg are the config's. */
 void gpu_model_open(struct gpu_model *ret, struct device *device, const char *path,
-		    uint32_t context, bool slots, int (*wait)(void *arg, uint32_t layer),
-		    void *wait_arg);
+		    uint32_t context, bool slots,
+		    int (*need)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n),
+		    void *need_arg);
 void gpu_model_close(struct gpu_model *model);
 
 #endif

@@ -224,53 +224,74 @@ where_an_expert_lies_changes_no_bit(void **state)
 	free(moved);
 }
 
-struct waits {
+struct needs {
 	struct run *run;
 	uint32_t n, fail_at;
 	bool in_order;
 };
 
-/* Until a layer is waited for, its places lead nowhere. */
+/* Until an expert is needed, its place leads nowhere. */
 static int
-wait_layer(void *arg, uint32_t layer)
+give_needed(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
-	struct waits *waits = arg;
+	struct needs *needs = arg;
 	size_t n_experts = golden.model.n_experts;
-	size_t bytes = n_experts * sizeof(struct expert_place);
 
-	waits->in_order = waits->in_order && layer == waits->n;
-	waits->n++;
-	if (layer == waits->fail_at)
+	needs->in_order = needs->in_order && layer == needs->n && n > 0;
+	needs->n++;
+	if (layer == needs->fail_at)
 		return -ECANCELED;
-	memcpy(waits->run->config.places + layer * n_experts, golden.places + layer * n_experts,
-	       bytes);
+	for (uint32_t i = 0; i < n; i++) {
+		if (i > 0 && experts[i] <= experts[i - 1])
+			needs->in_order = false;
+		needs->run->config.places[layer * n_experts + experts[i]] =
+		    golden.places[layer * n_experts + experts[i]];
+	}
 	return 0;
 }
 
 static void
-waits_for_a_layer_before_it_touches_its_experts(void **state)
+asks_for_the_chosen_experts_and_touches_no_other(void **state)
 {
 	const struct model *model = &golden.model;
+	size_t n = (size_t)model->n_layers * model->n_experts;
+	uint64_t *counts = calloc(n, sizeof(*counts)), sum = 0;
 	struct run run;
-	struct waits waits = { .run = &run, .fail_at = UINT32_MAX, .in_order = true };
+	struct needs needs = { .run = &run, .fail_at = UINT32_MAX, .in_order = true };
 	struct error err = { "" };
 
 	(void)state;
 	run_open(&run, NULL, 2);
 	compute_cpu.close(run.compute);
-	run.config.places =
-	    calloc((size_t)model->n_layers * model->n_experts, sizeof(struct expert_place));
-	run.config.wait_layer = wait_layer;
-	run.config.wait_arg = &waits;
+	run.config.places = calloc(n, sizeof(struct expert_place));
+	run.config.need_experts = give_needed;
+	run.config.need_arg = &needs;
 	assert_int_equal(compute_cpu.open(&run.compute, &run.config, &err), 0);
 	feed(&run, 0, 5, 5);
-	assert_int_equal(waits.n, model->n_layers);
-	assert_true(waits.in_order);
+	assert_int_equal(needs.n, model->n_layers);
+	assert_true(needs.in_order);
+	/* What was used is what was asked for. */
+	assert_int_equal(compute_cpu.usage(run.compute, counts), 0);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(counts[i] != 0, run.config.places[i].role[0] != NULL);
+		sum += counts[i];
+	}
+	assert_int_equal(sum, 5 * model->n_layers * model->top_k);
+	assert_int_equal(compute_cpu.usage(run.compute, counts), 0);
+	for (size_t i = 0; i < n; i++)
+		sum -= counts[i];
+	assert_int_equal(sum, 0); /* each is told once */
 
-	waits.n = 0;
-	waits.fail_at = model->n_layers - 1;
+	needs.n = 0;
+	needs.fail_at = model->n_layers - 1;
 	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, &err), -ECANCELED);
 	assert_non_null(strstr(err.text, "layer"));
+	/* The places of these five tokens are right by now. */
+	compute_cpu.ask(run.compute, false);
+	needs.n = 0;
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, &err), 0);
+	assert_int_equal(needs.n, 0);
+	free(counts);
 	free(run.config.places);
 	run_close(&run);
 }
@@ -359,7 +380,7 @@ main(void)
 		cmocka_unit_test(computing_positions_again_changes_nothing),
 		cmocka_unit_test(logits_can_be_left_out),
 		cmocka_unit_test(where_an_expert_lies_changes_no_bit),
-		cmocka_unit_test(waits_for_a_layer_before_it_touches_its_experts),
+		cmocka_unit_test(asks_for_the_chosen_experts_and_touches_no_other),
 		cmocka_unit_test(refuses_a_call_that_makes_no_sense),
 		cmocka_unit_test(forward_allocates_nothing),
 		cmocka_unit_test(the_cache_holds_keys_and_values_of_every_position),

@@ -217,8 +217,8 @@ attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
 		.context = attached->context,
 		.threads = attached->threads,
 		.places = attached->table.places,
-		.wait_layer = table_wait_layer,
-		.wait_arg = &attached->table,
+		.need_experts = table_need,
+		.need_arg = &attached->table,
 	};
 	struct journal_identity identity = { .fingerprint = arena->head->fingerprint,
 					     .layout_hash = arena->head->layout_hash,

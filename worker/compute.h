@@ -30,10 +30,11 @@ struct compute_config {
 	uint32_t context;      /* positions the KV cache has room for */
 	uint32_t threads;      /* cpu */
 	struct expert_place *places; /* (layers, experts), host; see compute_places_changed */
-	/* Called before a layer's experts are first used in a call; waits until they are there.
-	 * < 0 ends the call with that code.  NULL: all is there. */
-	int (*wait_layer)(void *arg, uint32_t layer);
-	void *wait_arg;
+	/* Called once a layer's routing is known and before its experts are used, with the distinct
+	 * experts, ascending, that the call needs.  0: the layer's places are right for these (they
+	 * may have changed); < 0 ends the call with that code.  NULL: all is there. */
+	int (*need_experts)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n);
+	void *need_arg;
 };
 
 /* The most tokens one compute_forward takes: prompts are cut into such batches. */
@@ -57,6 +58,12 @@ struct compute_ops {
 	 * the last one, in host memory.  -errno. */
 	int (*forward)(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
 		       float *logits, struct error *err);
+	/* Whether need_experts is called, from the next forward on (after open it is).  Where it is
+	 * not, a device is not asked in the middle of a token. */
+	void (*ask)(struct compute *compute, bool ask);
+	/* Adds to counts[(layers, experts)] how often each was chosen since the last call; between
+	 * forwards.  -errno. */
+	int (*usage)(struct compute *compute, uint64_t *counts);
 };
 
 extern const struct compute_ops compute_cpu;

@@ -71,6 +71,9 @@ lay_out(struct compute *c, const struct model *model, uint32_t context, uint32_t
 	c->chosen = carve(base, &used, slots, sizeof(*c->chosen));
 	c->order = carve(base, &used, slots, sizeof(*c->order));
 	c->groups = carve(base, &used, model->n_experts, sizeof(*c->groups));
+	c->needed = carve(base, &used, model->n_experts, sizeof(*c->needed));
+	c->used =
+	    carve(base, &used, (uint64_t)model->n_layers * model->n_experts, sizeof(*c->used));
 	c->gate = carve_floats(base, &used, slots, c->width_stride);
 	c->up = carve_floats(base, &used, slots, c->width_stride);
 	c->down = carve_floats(base, &used, slots, c->hidden_stride);
@@ -133,6 +136,9 @@ cpu_compute_open(struct compute **ret, const struct compute_config *config,
 		goto fail;
 	}
 	lay_out(compute, config->model, config->context, config->threads, compute->block);
+	memset(compute->used, 0,
+	       (size_t)config->model->n_layers * config->model->n_experts * sizeof(uint64_t));
+	compute->asks = config->need_experts != NULL;
 	set_frequencies(compute, config->model);
 	*ret = compute;
 	return 0;
@@ -205,8 +211,9 @@ compute_layer(struct compute *compute, struct error *err)
 	cpu_attention(compute);
 	cpu_norm_all(compute, &layer->ffn_norm);
 	cpu_route(compute);
-	if (config->wait_layer) {
-		rc = config->wait_layer(config->wait_arg, compute->layer);
+	if (compute->asks) {
+		rc = config->need_experts(config->need_arg, compute->layer, compute->needed,
+					  compute->n_groups);
 		if (rc < 0)
 			return error_sys(err, rc, "waiting for the experts of layer %u",
 					 compute->layer);
@@ -253,6 +260,24 @@ forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, 
 	return 0;
 }
 
+static void
+compute_ask(struct compute *compute, bool ask)
+{
+	compute->asks = ask && compute->config.need_experts != NULL;
+}
+
+static int
+compute_usage(struct compute *compute, uint64_t *counts)
+{
+	const struct model *model = compute->config.model;
+	size_t n = (size_t)model->n_layers * model->n_experts;
+
+	for (size_t i = 0; i < n; i++)
+		counts[i] += compute->used[i];
+	memset(compute->used, 0, n * sizeof(*compute->used));
+	return 0;
+}
+
 const struct compute_ops compute_cpu = {
 	.kv_bytes = cpu_kv_bytes,
 	.own_bytes = own_bytes,
@@ -261,4 +286,6 @@ const struct compute_ops compute_cpu = {
 	.kernels = compute_kernels,
 	.places_changed = places_changed,
 	.forward = forward,
+	.ask = compute_ask,
+	.usage = compute_usage,
 };

@@ -1,6 +1,7 @@
 /* compute.h on a GPU.  A forward is one copy in, a sequence of launches, one copy out and one wait;
- * for a single token the whole of it is a graph captured at open.  Until every layer has been seen
- * present once, forwards are launched layer by layer, each behind its wait_layer. */
+ * for a single token the whole of it is a graph, captured behind the first token that was computed
+ * without.  While need_experts is asked, forwards are launched layer by layer, each layer's experts
+ * behind what it says. */
 #include <cuda_runtime.h>
 #include <errno.h>
 #include <math.h>
@@ -25,8 +26,11 @@ struct compute {
 	struct cuda_input *input; /* pinned */
 	float *logits;            /* pinned, (vocabulary) */
 	cudaStream_t stream;
-	cudaGraphExec_t token; /* one token with logits */
-	bool all_present;      /* every layer's wait has returned 0 once */
+	cudaGraphExec_t token; /* one token with logits; NULL: not captured yet */
+	bool answered;         /* a forward has given logits */
+	bool asks;             /* need_experts */
+	struct cuda_asking asking;
+	unsigned long long *used; /* pinned, (layers, experts) */
 	char kernels[32];
 };
 
@@ -153,13 +157,33 @@ open_memory(struct compute *compute, struct error *err)
 	return r;
 }
 
+static int
+open_asking(struct compute *compute, struct error *err)
+{
+	const struct model *model = compute->config.model;
+	size_t experts = (size_t)model->n_layers * model->n_experts;
+	size_t chosen = (size_t)COMPUTE_BATCH * model->top_k;
+	int r = cuda_check(
+	    cudaMallocHost(&compute->asking.chosen, chosen * sizeof *compute->asking.chosen),
+	    "cudaMallocHost", err);
+
+	if (!r)
+		r = cuda_check(cudaMallocHost(&compute->used, experts * sizeof *compute->used),
+			       "cudaMallocHost", err);
+	compute->asking.needed = (uint32_t *)calloc(model->n_experts, sizeof(uint32_t));
+	compute->asking.is_needed = (bool *)calloc(model->n_experts, sizeof(bool));
+	if (!r && (!compute->asking.needed || !compute->asking.is_needed))
+		r = error_sys(err, -ENOMEM, "cuda");
+	return r;
+}
+
 /* Copy in, launches, copy out. */
 static int
-launch(struct compute *compute, uint32_t tokens, bool logits, bool wait, struct error *err)
+launch(struct compute *compute, uint32_t tokens, bool logits, struct error *err)
 {
 	struct cuda_step step = { &compute->config, &compute->scratch,
 				  compute->stream,  tokens,
-				  logits,           wait };
+				  logits,           compute->asks ? &compute->asking : NULL };
 	int r = cuda_check(cudaMemcpyAsync(compute->scratch.input, compute->input,
 					   sizeof *compute->input, cudaMemcpyHostToDevice,
 					   compute->stream),
@@ -187,7 +211,7 @@ capture_token(struct compute *compute, struct error *err)
 
 	if (r)
 		return r;
-	r = launch(compute, 1, true, false, err);
+	r = launch(compute, 1, true, err);
 	ended = cuda_check(cudaStreamEndCapture(compute->stream, &graph), "cudaStreamEndCapture",
 			   r ? &ignored : err);
 	if (!r)
@@ -231,11 +255,15 @@ compute_close(struct compute *compute)
 			cudaGraphExecDestroy(compute->token);
 		if (compute->stream)
 			cudaStreamDestroy(compute->stream);
+		cudaFreeHost(compute->used);
+		cudaFreeHost(compute->asking.chosen);
 		cudaFreeHost(compute->logits);
 		cudaFreeHost(compute->input);
 		cudaFree(compute->memory);
 		cudaGetLastError();
 	}
+	free(compute->asking.needed);
+	free(compute->asking.is_needed);
 	free(compute);
 }
 
@@ -272,16 +300,16 @@ compute_open(struct compute **ret, const struct compute_config *config, struct e
 	if (!compute)
 		return error_sys(err, -ENOMEM, "cuda");
 	compute->config = *config;
-	compute->all_present = config->wait_layer == NULL;
+	compute->asks = config->need_experts != NULL;
 	r = open_device(compute, err);
 	if (!r)
 		r = open_memory(compute, err);
 	if (!r)
+		r = open_asking(compute, err);
+	if (!r)
 		r = upload_frequencies(compute, err);
 	if (!r)
 		r = compute_places_changed(compute, err);
-	if (!r)
-		r = capture_token(compute, err);
 	if (r) {
 		compute_close(compute);
 		return r;
@@ -313,33 +341,18 @@ check_tokens(const struct compute *compute, const uint32_t *ids, uint32_t n, uin
 	return 0;
 }
 
-/* Nothing blocks any more by now: the whole forward goes out at once. */
-static int
-check_layers(const struct compute_config *config, struct error *err)
-{
-	for (uint32_t i = 0; i < config->model->n_layers && config->wait_layer; i++) {
-		int r = config->wait_layer(config->wait_arg, i);
-
-		if (r)
-			return error_set(err, r, "waiting for the experts of layer %u ended", i);
-	}
-	return 0;
-}
-
 static int
 forward_launch(struct compute *compute, uint32_t n, bool logits, struct error *err)
 {
-	int r;
+	int r = 0;
 
-	if (!compute->all_present)
-		return launch(compute, n, logits, true, err);
-	r = check_layers(&compute->config, err);
-	if (r)
-		return r;
-	if (n == 1 && logits)
-		return cuda_check(cudaGraphLaunch(compute->token, compute->stream),
-				  "cudaGraphLaunch", err);
-	return launch(compute, n, logits, false, err);
+	if (compute->asks || n != 1 || !logits || !compute->answered)
+		return launch(compute, n, logits, err);
+	if (!compute->token)
+		r = capture_token(compute, err);
+	return r ? r
+		 : cuda_check(cudaGraphLaunch(compute->token, compute->stream), "cudaGraphLaunch",
+			      err);
 }
 
 /* What was launched before a failure is waited for too: the pinned input is used again. */
@@ -363,14 +376,43 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 		r = finished;
 	if (r)
 		return r;
-	compute->all_present = true;
+	compute->answered = compute->answered || logits;
 	for (uint32_t i = 0; logits && i < compute->config.model->vocabulary; i++)
 		logits[i] = compute->logits[i];
 	return 0;
 }
 
+static void
+compute_ask(struct compute *compute, bool ask)
+{
+	compute->asks = ask && compute->config.need_experts;
+}
+
+static int
+compute_usage(struct compute *compute, uint64_t *counts)
+{
+	const struct model *model = compute->config.model;
+	size_t n = (size_t)model->n_layers * model->n_experts;
+	size_t bytes = n * sizeof *compute->used;
+	struct error err;
+	int r = enter(compute, &err);
+
+	if (!r)
+		r = cuda_check(cudaMemcpyAsync(compute->used, compute->scratch.used, bytes,
+					       cudaMemcpyDeviceToHost, compute->stream),
+			       "copying the experts' use", &err);
+	if (!r)
+		r = cuda_check(cudaMemsetAsync(compute->scratch.used, 0, bytes, compute->stream),
+			       "zeroing the experts' use", &err);
+	if (!r)
+		r = cuda_finish(compute->stream, &err);
+	for (size_t i = 0; i < n && !r; i++)
+		counts[i] += compute->used[i];
+	return r;
+}
+
 extern "C" const struct compute_ops compute_cuda = {
 	kv_bytes,        own_bytes,       compute_open,
 	compute_close,   compute_kernels, compute_places_changed,
-	compute_forward,
+	compute_forward, compute_ask,     compute_usage,
 };

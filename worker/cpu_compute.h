@@ -23,6 +23,7 @@ struct compute {
 	/* of the call in progress */
 	uint32_t n, pos;
 	uint32_t layer;
+	bool asks; /* need_experts */
 
 	/* Rows of a token begin at multiples of a cache line. */
 	uint64_t hidden_stride, q_stride, kv_stride, width_stride;
@@ -42,6 +43,8 @@ struct compute {
 	uint32_t *order;          /* (batch * top_k) slots by expert */
 	struct cpu_group *groups; /* (experts) those with work */
 	uint32_t n_groups;
+	uint32_t *needed; /* (experts) the groups' experts, ascending */
+	uint64_t *used;   /* (layers, experts) how often chosen since it was asked */
 	float *gate, *up; /* (batch * top_k, expert_width) */
 	float *down;      /* (batch * top_k, hidden) */
 
@@ -89,7 +92,8 @@ uint64_t cpu_kv_bytes(const struct model *model, uint32_t context);
 /* cos and sin of the call's positions. */
 void cpu_rotation_prepare(struct compute *compute);
 
-/* x += experts(normed): route, then the chosen experts, which must be there. */
+/* x += experts(normed): route (which groups the slots too), then the chosen experts, which must be
+ * there. */
 void cpu_route(struct compute *compute);
 void cpu_experts(struct compute *compute);
 

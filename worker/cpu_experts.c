@@ -40,26 +40,12 @@ choose_part(void *arg, uint32_t token, uint32_t thread)
 		shares[k] /= sum;
 }
 
-void
-cpu_route(struct compute *compute)
-{
-	const struct model *model = compute->config.model;
-	struct cpu_product router = { &model->layers[compute->layer].router,
-				      compute->n,
-				      compute->normed,
-				      compute->hidden_stride,
-				      compute->routed,
-				      model->n_experts };
-
-	cpu_multiply(compute, &router, 1);
-	cpu_pool_run(compute->pool, choose_part, compute, compute->n);
-}
-
 /* Slots by expert, in the order of tokens; and the experts that have any. */
 static void
 group_slots(struct compute *compute)
 {
 	const struct model *model = compute->config.model;
+	uint64_t *used = compute->used + (size_t)compute->layer * model->n_experts;
 	uint32_t n_slots = compute->n * model->top_k, at = 0;
 
 	for (uint32_t e = 0; e < model->n_experts; e++)
@@ -78,8 +64,27 @@ group_slots(struct compute *compute)
 	}
 	compute->n_groups = 0;
 	for (uint32_t e = 0; e < model->n_experts; e++)
-		if (compute->groups[e].n > 0)
+		if (compute->groups[e].n > 0) {
+			used[e] += compute->groups[e].n;
+			compute->needed[compute->n_groups] = e;
 			compute->groups[compute->n_groups++] = compute->groups[e];
+		}
+}
+
+void
+cpu_route(struct compute *compute)
+{
+	const struct model *model = compute->config.model;
+	struct cpu_product router = { &model->layers[compute->layer].router,
+				      compute->n,
+				      compute->normed,
+				      compute->hidden_stride,
+				      compute->routed,
+				      model->n_experts };
+
+	cpu_multiply(compute, &router, 1);
+	cpu_pool_run(compute->pool, choose_part, compute, compute->n);
+	group_slots(compute);
 }
 
 struct expert_job {
@@ -192,7 +197,6 @@ cpu_experts(struct compute *compute)
 	struct expert_job job = { .compute = compute };
 	uint64_t work;
 
-	group_slots(compute);
 	assert(compute->n_groups > 0); /* n and top_k are */
 	work = 2 * role[ROLE_GATE].bytes / role[ROLE_GATE].rows * slots / compute->n_groups;
 	job.rows_a_part =

@@ -97,12 +97,13 @@ struct cuda_moe {
 	uint32_t type[N_ROLES];
 	uint64_t row_bytes[N_ROLES];
 	uint32_t hidden, width, experts, top_k;
-	struct cuda_rows x;      /* (tokens, hidden), normed */
-	struct cuda_rows logits; /* (tokens, experts) */
-	uint32_t *chosen;        /* (tokens, top_k), the likeliest first */
-	float *weights;          /* as chosen; they add up to 1 */
-	struct cuda_rows act;    /* (tokens, top_k): each a row of `width` */
-	struct cuda_rows h;      /* (tokens, hidden): the experts' sum is added */
+	struct cuda_rows x;       /* (tokens, hidden), normed */
+	struct cuda_rows logits;  /* (tokens, experts) */
+	uint32_t *chosen;         /* (tokens, top_k), the likeliest first */
+	unsigned long long *used; /* (experts): each choice adds 1; NULL: not counted */
+	float *weights;           /* as chosen; they add up to 1 */
+	struct cuda_rows act;     /* (tokens, top_k): each a row of `width` */
+	struct cuda_rows h;       /* (tokens, hidden): the experts' sum is added */
 };
 
 /* Softmax over logits, the top_k (the lower index first among equals), weights renormalised. */

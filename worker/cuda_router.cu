@@ -104,6 +104,8 @@ __launch_bounds__(THREADS) choose_kernel(struct cuda_moe moe)
 		if (rank < moe.top_k) {
 			chosen[rank] = e;
 			picked[rank] = mine;
+			if (moe.used)
+				atomicAdd(&moe.used[e], 1ull);
 		}
 	}
 	__syncthreads();

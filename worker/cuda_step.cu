@@ -2,9 +2,8 @@ extern "C" {
 #include "common/checked.h"
 #include "common/types.h"
 }
+#include "worker/cuda_launch.cuh"
 #include "worker/cuda_step.h"
-
-#include <cuda_runtime.h>
 
 #define SCRATCH_ALIGN 256u
 #define PARTIAL_MAX_BYTES (64ull << 20) /* for a batch; one token always has room */
@@ -59,6 +58,8 @@ cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
 	ret->act = take_rows(base, &used, chosen, model->expert_width);
 	ret->logits = take_rows(base, &used, 1, model->vocabulary);
 	ret->chosen = (uint32_t *)take(base, &used, chosen * sizeof *ret->chosen);
+	ret->used = (unsigned long long *)take(
+	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->used);
 	ret->weights = (float *)take(base, &used, chosen * sizeof *ret->weights);
 	ret->at_once = tokens_at_once(model, context);
 	ret->partial = (float *)take(
@@ -191,18 +192,53 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	moe.x = scratch->x;
 	moe.logits = scratch->router;
 	moe.chosen = scratch->chosen;
+	moe.used = scratch->used + (uint64_t)layer * model->n_experts;
 	moe.weights = scratch->weights;
 	moe.act = scratch->act;
 	moe.h = scratch->h;
 	return moe;
 }
 
-/* The host's wait comes after the router's launch, so that the device has work meanwhile. */
+/* Learns what the router chose and asks for these; places of the layer may be others afterwards. */
+static int
+ask_experts(const struct cuda_step *step, uint32_t index, struct error *err)
+{
+	const struct compute_config *config = step->config;
+	const struct cuda_asking *asking = step->asking;
+	const uint32_t n_experts = config->model->n_experts;
+	const uint32_t n_chosen = step->tokens * config->model->top_k;
+	const uint64_t row = (uint64_t)index * n_experts;
+	cudaStream_t stream = (cudaStream_t)step->stream;
+	uint32_t n = 0;
+	int r = cuda_check(cudaMemcpyAsync(asking->chosen, step->scratch->chosen,
+					   n_chosen * sizeof *asking->chosen,
+					   cudaMemcpyDeviceToHost, stream),
+			   "copying the router's choice", err);
+
+	if (!r)
+		r = cuda_finish(stream, err);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < n_chosen; i++)
+		asking->is_needed[asking->chosen[i]] = true;
+	for (uint32_t e = 0; e < n_experts; e++) {
+		if (asking->is_needed[e])
+			asking->needed[n++] = e;
+		asking->is_needed[e] = false;
+	}
+	r = config->need_experts(config->need_arg, index, asking->needed, n);
+	if (r)
+		return error_set(err, r, "waiting for the experts of layer %u ended", index);
+	return cuda_check(cudaMemcpyAsync(step->scratch->places + row, config->places + row,
+					  n_experts * sizeof *config->places,
+					  cudaMemcpyHostToDevice, stream),
+			  "copying the layer's expert table", err);
+}
+
 static int
 experts(const struct cuda_step *step, uint32_t index, struct error *err)
 {
-	const struct compute_config *config = step->config;
-	const struct model_layer *layer = &config->model->layers[index];
+	const struct model_layer *layer = &step->config->model->layers[index];
 	struct cuda_moe moe = moe_of(step, index);
 	int r = norm(step, &layer->ffn_norm, err);
 
@@ -211,11 +247,8 @@ experts(const struct cuda_step *step, uint32_t index, struct error *err)
 			     err);
 	if (!r)
 		r = cuda_choose(step->stream, &moe, step->tokens, err);
-	if (!r && step->wait) {
-		r = config->wait_layer(config->wait_arg, index);
-		if (r)
-			error_set(err, r, "waiting for the experts of layer %u ended", index);
-	}
+	if (!r && step->asking)
+		r = ask_experts(step, index, err);
 	if (!r)
 		r = cuda_experts_in(step->stream, &moe, step->tokens, err);
 	if (!r)

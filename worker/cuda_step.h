@@ -1,5 +1,6 @@
-/* A forward as a sequence of launches, and the device memory between them.  Waits for nothing on
- * the device: the sequence for one token can be captured as a graph. */
+/* A forward as a sequence of launches, and the device memory between them.  Where it does not ask
+ * for experts it waits for nothing on the device: the sequence for one token can be captured as a
+ * graph. */
 #ifndef HEARTH_WORKER_CUDA_STEP_H
 #define HEARTH_WORKER_CUDA_STEP_H
 
@@ -11,9 +12,10 @@ struct cuda_scratch {
 	struct expert_place *places; /* (layers, experts) */
 	float *frequency;            /* (head_dim / 2) */
 	struct cuda_rows h, x, qkv, q, attended, router,
-	    act;                 /* (COMPUTE_BATCH) rows; act: * top_k */
-	struct cuda_rows logits; /* (1) */
-	uint32_t *chosen;        /* (COMPUTE_BATCH, top_k) */
+	    act;                  /* (COMPUTE_BATCH) rows; act: * top_k */
+	struct cuda_rows logits;  /* (1) */
+	uint32_t *chosen;         /* (COMPUTE_BATCH, top_k) */
+	unsigned long long *used; /* (layers, experts) how often chosen */
 	float *weights;
 	float *partial;
 	uint32_t at_once; /* tokens that partial has room for */
@@ -26,13 +28,22 @@ uint64_t cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t 
 
 uint64_t cuda_kv_bytes(const struct model *model, uint32_t context);
 
+/* What asking needs on the host. */
+struct cuda_asking {
+	uint32_t *chosen; /* pinned, (COMPUTE_BATCH, top_k) */
+	uint32_t *needed; /* (experts) */
+	bool *is_needed;  /* (experts) */
+};
+
 struct cuda_step {
 	const struct compute_config *config;
 	const struct cuda_scratch *scratch;
 	void *stream;
 	uint32_t tokens;
 	bool logits; /* of the last token, to scratch->logits */
-	bool wait;   /* call config->wait_layer before a layer's experts */
+	/* Ask config->need_experts before a layer's experts; waits for the device there.  NULL: do
+	 * not. */
+	const struct cuda_asking *asking;
 };
 
 /* From scratch->input on. */

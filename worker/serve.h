@@ -35,7 +35,7 @@ struct serve_config {
 	 * 1 = has more to do at once, < 0 ends serve_run with that code.  May be NULL. */
 	int (*upkeep)(void *arg, bool woken, struct error *err);
 	/* Called before each forward: waits until the trunk may be read.  -ECANCELED as with
-	 * compute_config.wait_layer.  May be NULL. */
+	 * compute_config.need_experts.  May be NULL. */
 	int (*wait_trunk)(void *arg, struct error *err);
 	/* The tally has moved; `now`: by what should be known at once.  May be NULL. */
 	void (*report)(void *arg, const struct serve_tally *tally, bool now);

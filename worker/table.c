@@ -154,12 +154,14 @@ layer_register(struct table *table, uint32_t layer, struct error *err)
 }
 
 int
-table_wait_layer(void *arg, uint32_t layer)
+table_need(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
 	struct table *table = arg;
 	struct error err;
 	int rc = table_wait_slice(table, 1 + layer, &err);
 
+	(void)experts;
+	(void)n;
 	if (rc < 0)
 		return rc;
 	if (device_describe(table->device)->computes_from_host ||

@@ -54,8 +54,8 @@ uint32_t table_look(struct table *table);
 /* Waits until a slice is usable.  -ECANCELED: interrupted, leaving, or the pinner is lost. */
 int table_wait_slice(struct table *table, uint32_t slice, struct error *err);
 
-/* compute_config.wait_layer: the layer's experts may be read.  arg is the struct table. */
-int table_wait_layer(void *table, uint32_t layer);
+/* compute_config.need_experts: these experts of the layer may be read.  arg is the struct table. */
+int table_need(void *table, uint32_t layer, const uint32_t *experts, uint32_t n);
 
 /* Fills the next few slots, of usable layers.  1: places have changed, and there may be more to
  * do; 0: nothing to do now. */
