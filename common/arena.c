@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/memfd.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -53,16 +54,34 @@ arena_stat(struct arena *arena, struct error *err)
 	return 0;
 }
 
-int
-arena_create(struct arena *ret, uint64_t bytes, struct error *err)
+/* A mapping that may not have huge pages, where the kernel knows of none, is as wanted. */
+static int
+arena_advise(const struct arena *arena, enum arena_pages want, struct error *err)
 {
+	int rc = 0;
+
+	if (want == ARENA_PAGES_4K)
+		rc = madvise(arena->base, arena->bytes, MADV_NOHUGEPAGE);
+	else if (want == ARENA_PAGES_THP)
+		rc = madvise(arena->base, arena->bytes, MADV_HUGEPAGE);
+	if (rc < 0 && (errno != EINVAL || want == ARENA_PAGES_THP))
+		return error_sys(err, -errno, "arena: madvise");
+	return 0;
+}
+
+int
+arena_create(struct arena *ret, uint64_t bytes, enum arena_pages want, struct error *err)
+{
+	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	struct arena arena = { .fd = -1 };
 	uint64_t whole;
 	int rc;
 
 	if (bytes == 0 || !checked_round_up(bytes, ARENA_SLICE_ALIGN, &whole) || whole > INT64_MAX)
 		return error_set(err, -EOVERFLOW, "arena: %" PRIu64 " bytes", bytes);
-	arena.fd = memfd_create("hearth-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (want == ARENA_PAGES_HUGETLB)
+		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
+	arena.fd = memfd_create("hearth-arena", flags);
 	if (arena.fd < 0)
 		return error_sys(err, -errno, "arena: memfd_create");
 	if (ftruncate(arena.fd, (off_t)whole) < 0 ||
@@ -73,6 +92,8 @@ arena_create(struct arena *ret, uint64_t bytes, struct error *err)
 	rc = arena_stat(&arena, err);
 	if (rc == 0)
 		rc = arena_map(&arena, true, err);
+	if (rc == 0)
+		rc = arena_advise(&arena, want, err);
 	if (rc < 0)
 		goto fail;
 	*ret = arena;

@@ -71,8 +71,17 @@ struct arena {
 };
 
 /* A new memfd of `bytes` (rounded up to ARENA_SLICE_ALIGN), sealed against resizing, mapped to
- * write.  The caller fills the directory, then calls arena_check. */
-int arena_create(struct arena *ret, uint64_t bytes, struct error *err);
+ * write.  The caller fills the directory, then calls arena_check.
+ *
+ * Pages are asked for, not got: common/pages.h reads what came of it.  ARENA_PAGES_HUGETLB is the
+ * exception: every page is set aside here, or it fails with -ENOMEM. */
+enum arena_pages {
+	ARENA_PAGES_AUTO, /* whatever the kernel does unasked */
+	ARENA_PAGES_4K,
+	ARENA_PAGES_THP,
+	ARENA_PAGES_HUGETLB,
+};
+int arena_create(struct arena *ret, uint64_t bytes, enum arena_pages want, struct error *err);
 
 /* Maps an arena that a state message named, and checks its directory.  `want` (may be NULL) is what
  * the message said of it: another fingerprint, layout or size is refused with both values. */

@@ -294,6 +294,7 @@ BOARD_PART(pinning, Pinning, pinning)
 BOARD_PART(computing, Computing, computing)
 BOARD_PART(serving, Serving, serving)
 BOARD_PART(arena, Arena, arena)
+BOARD_PART(pages, Pages, pages)
 
 int
 board_slices(Hearth__State *state, uint32_t n)

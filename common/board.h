@@ -38,6 +38,7 @@ Hearth__Pinning *board_pinning(Hearth__State *state);
 Hearth__Computing *board_computing(Hearth__State *state);
 Hearth__Serving *board_serving(Hearth__State *state);
 Hearth__Arena *board_arena(Hearth__State *state);
+Hearth__Pages *board_pages(Hearth__State *state);
 int board_slices(Hearth__State *state, uint32_t n); /* n zeroed slices */
 
 struct watch;

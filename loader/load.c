@@ -82,7 +82,7 @@ make_arena(struct load *load, struct error *err)
 			    load->files.shards[0].path, err);
 
 	if (rc == 0)
-		rc = arena_create(&load->arena, load->head.bytes, err);
+		rc = arena_create(&load->arena, load->head.bytes, ARENA_PAGES_AUTO, err);
 	if (rc == 0)
 		rc =
 		    directory_write(&load->arena, &load->head, &load->placement, &load->files, err);

@@ -77,7 +77,7 @@ arena_make(struct arena *ret, const struct tiny *tiny)
 	tensors = calloc(gguf.n_tensors, sizeof(*tensors));
 	slices = calloc(n_slices, sizeof(*slices));
 	bytes = place(&gguf, tensors, slices, n_slices);
-	if (arena_create(ret, bytes, &err) < 0)
+	if (arena_create(ret, bytes, ARENA_PAGES_AUTO, &err) < 0)
 		abort();
 	head = (struct arena_head *)ret->base;
 	*head = (struct arena_head){

@@ -27,7 +27,7 @@ setup(void **state)
 	struct arena_slice *slices;
 
 	(void)state;
-	if (arena_create(&arena, 3 * ARENA_SLICE_ALIGN - 5, &err) < 0)
+	if (arena_create(&arena, 3 * ARENA_SLICE_ALIGN - 5, ARENA_PAGES_AUTO, &err) < 0)
 		return -1;
 	head = (void *)arena.base;
 	*head = (struct arena_head){ .magic = ARENA_MAGIC,

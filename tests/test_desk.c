@@ -59,7 +59,7 @@ setup(void **state)
 	pinner = (struct pinner){ .attached = true, .usable = usable };
 	pthread_mutex_init(&pinner.lock, NULL);
 	pthread_cond_init(&pinner.moves, NULL);
-	if (arena_create(&pinner.arena, ARENA_SLICE_ALIGN, &err) < 0 ||
+	if (arena_create(&pinner.arena, ARENA_SLICE_ALIGN, ARENA_PAGES_AUTO, &err) < 0 ||
 	    board_open(&pinner.board, scratch.dir, "pinner", &err) < 0 ||
 	    device_open(&pinner.device, "cpu", &err) < 0 || mover_start(&pinner, &mover) < 0)
 		return -1;

@@ -59,7 +59,7 @@ make_arena(struct warm *warm)
 	assert_int_equal(rc, 0);
 	assert_int_equal(warm->placement.n_slices, SLICES);
 	warm->head = directory_head(&warm->placement, &warm->files);
-	rc = arena_create(&warm->arena, warm->head.bytes, &err);
+	rc = arena_create(&warm->arena, warm->head.bytes, ARENA_PAGES_AUTO, &err);
 	assert_int_equal(rc, 0);
 	rc = directory_write(&warm->arena, &warm->head, &warm->placement, &warm->files, &err);
 	if (rc < 0)
