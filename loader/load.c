@@ -78,8 +78,8 @@ complete_sealed(struct load *load)
 static int
 make_arena(struct load *load, struct error *err)
 {
-	int rc = room_check(load->head.bytes, room_available("/proc", "/sys/fs/cgroup"),
-			    load->files.shards[0].path, err);
+	int rc =
+	    room_check(load->head.bytes, load->available.bytes, load->files.shards[0].path, err);
 
 	if (rc == 0)
 		rc = arena_create(&load->arena, load->head.bytes, ARENA_PAGES_AUTO, err);
@@ -96,6 +96,7 @@ load_take_arena(struct load *load, struct error *err)
 	struct error why;
 	int rc = 0;
 
+	available_read(&load->available, "");
 	if (adopt_arena(&load->arena, load->options->dir, &load->head, load->filled,
 			load->checksums, &why)) {
 		if (!load->arena.writable)

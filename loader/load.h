@@ -6,6 +6,7 @@
 
 #include "common/board.h"
 #include "common/service.h"
+#include "loader/available.h"
 #include "loader/reader.h"
 
 struct load_options {
@@ -25,6 +26,7 @@ struct load {
 	struct placement placement;
 	struct checksum_plan plan;
 	struct arena_head head;
+	struct available available; /* before the arena was reserved */
 	struct arena arena;
 	bool *filled;        /* (slices); of an adopted arena, from the begin */
 	uint64_t *checksums; /* (slices) */
