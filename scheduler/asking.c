@@ -70,7 +70,7 @@ static int
 persist(struct asking *asking, const Hearth__FrontRequest *request, Hearth__FrontReply **ret,
 	struct error *err)
 {
-	Hearth__FrontReply *reply;
+	Hearth__FrontReply *reply = NULL;
 	const char *what;
 	int code;
 
@@ -131,7 +131,7 @@ static int
 submit(struct asking *asking, struct error *err)
 {
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
-	Hearth__FrontReply *reply;
+	Hearth__FrontReply *reply = NULL;
 	int code;
 
 	request.what_case = HEARTH__FRONT_REQUEST__WHAT_SUBMIT;
@@ -225,7 +225,7 @@ read_more(struct asking *asking, struct error *err)
 {
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
 	Hearth__Read read = HEARTH__READ__INIT;
-	Hearth__FrontReply *reply;
+	Hearth__FrontReply *reply = NULL;
 	int code;
 
 	read.request = asking->submit.request;
@@ -254,7 +254,7 @@ cancel(void *arg)
 	const struct asking *asking = arg;
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
 	Hearth__Cancel what = HEARTH__CANCEL__INIT;
-	Hearth__FrontReply *reply;
+	Hearth__FrontReply *reply = NULL;
 	struct client *client;
 	struct error ignored;
 

@@ -12,7 +12,7 @@ words_place(const struct words *words, const uint8_t *at, size_t bytes)
 	uint32_t i = (uint32_t)XXH3_64bits(at, bytes) & words->mask;
 
 	while (words->places[i].at &&
-	       (words->places[i].bytes != bytes || memcmp(words->places[i].at, at, bytes)))
+	       (words->places[i].bytes != bytes || memcmp(words->places[i].at, at, bytes) != 0))
 		i = (i + 1) & words->mask;
 	return &words->places[i];
 }

@@ -199,7 +199,7 @@ on_finished(struct serving *serving, const Hearth__Finished *finished)
 
 	if (!session || session->request != finished->request)
 		return;
-	if (finished->tokens != session->n_tokens && strcmp(finished->finish, "error"))
+	if (finished->tokens != session->n_tokens && strcmp(finished->finish, "error") != 0)
 		serving_end(serving, session, "error",
 			    "the worker's end names other tokens than it gave");
 	else

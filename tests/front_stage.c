@@ -131,6 +131,21 @@ front_stage_wait_parked(struct front_stage *stage, uint32_t n)
 	assert_int_equal(parked, n);
 }
 
+void
+front_stage_wait_unlinked(struct front_stage *stage)
+{
+	uint64_t limit = clock_ns() + LIMIT_SECONDS * NS_PER_SECOND;
+	bool linked;
+
+	do {
+		pthread_mutex_lock(&stage->serving.lock);
+		linked = stage->serving.linked;
+		pthread_mutex_unlock(&stage->serving.lock);
+		sched_yield();
+	} while (linked && clock_ns() < limit);
+	assert_false(linked);
+}
+
 /* -- the client -- */
 
 Hearth__FrontReply *
@@ -253,11 +268,31 @@ front_token(struct front_stage *stage, uint64_t request, uint32_t index)
 
 /* -- the worker -- */
 
+/* At every connection: the first may be turned away, while its forerunner's is still there. */
+static void
+worker_greet(struct fake_worker *worker)
+{
+	Hearth__FromWorker message = HEARTH__FROM_WORKER__INIT;
+	Hearth__Hello hello = HEARTH__HELLO__INIT;
+	uint8_t bytes[64];
+	size_t n;
+
+	hello.pid = 1;
+	hello.context = worker->context;
+	hello.vocabulary = worker->vocabulary;
+	message.what_case = HEARTH__FROM_WORKER__WHAT_HELLO;
+	message.hello = &hello;
+	n = hearth__from_worker__pack(&message, bytes);
+	link_send(worker->link, bytes, n); /* where it is gone already, the next one is greeted */
+}
+
 static void
 worker_hear(void *arg, enum link_event event, const uint8_t *bytes, size_t n)
 {
 	struct fake_worker *worker = arg;
 
+	if (event == LINK_UP)
+		worker_greet(worker);
 	pthread_mutex_lock(&worker->lock);
 	if (event == LINK_UP)
 		worker->ups++;
@@ -282,12 +317,12 @@ worker_wait(struct fake_worker *worker)
 void
 fake_worker_open(struct fake_worker *worker, const char *dir, uint32_t context, uint32_t vocabulary)
 {
-	Hearth__FromWorker message = HEARTH__FROM_WORKER__INIT;
-	Hearth__Hello hello = HEARTH__HELLO__INIT;
 	struct error err;
 	bool up;
 
 	memset(worker, 0, sizeof(*worker));
+	worker->context = context;
+	worker->vocabulary = vocabulary;
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->came, NULL);
 	assert_int_equal(link_dial(&worker->link, dir, "work", worker_hear, worker, &err), 0);
@@ -296,12 +331,6 @@ fake_worker_open(struct fake_worker *worker, const char *dir, uint32_t context, 
 		;
 	pthread_mutex_unlock(&worker->lock);
 	assert_true(up);
-	hello.pid = 1;
-	hello.context = context;
-	hello.vocabulary = vocabulary;
-	message.what_case = HEARTH__FROM_WORKER__WHAT_HELLO;
-	message.hello = &hello;
-	fake_worker_send(worker, &message);
 }
 
 void

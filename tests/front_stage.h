@@ -35,6 +35,8 @@ void front_stage_start(struct front_stage *stage);
 void front_stage_close(struct front_stage *stage);
 /* Until `n` reads are parked. */
 void front_stage_wait_parked(struct front_stage *stage, uint32_t n);
+/* Until the scheduler has seen its worker go. */
+void front_stage_wait_unlinked(struct front_stage *stage);
 
 /* -- the client -- */
 
@@ -64,6 +66,7 @@ struct fake_worker {
 	Hearth__ToWorker *inbox[FAKE_WORKER_INBOX];
 	uint32_t head, n;
 	uint32_t ups;
+	uint32_t context, vocabulary; /* what it says in its Hello */
 };
 
 void fake_worker_open(struct fake_worker *worker, const char *dir, uint32_t context,

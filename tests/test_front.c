@@ -223,75 +223,6 @@ a_client_that_leaves_while_it_waits_costs_nothing(void **state)
 }
 
 static void
-a_full_queue_says_so(void **state)
-{
-	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
-	uint32_t id = 1;
-	Hearth__State *said;
-	struct error err;
-
-	(void)state;
-	assert_int_equal(front_submit(&stage, 1, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
-	fake_worker_assert_asked(&worker, 1, 1);
-	for (uint64_t i = 2; i <= 3; i++)
-		assert_int_equal(front_submit(&stage, i, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
-	submit.request = 4;
-	submit.prompt_ids = &id;
-	submit.n_prompt_ids = 1;
-	submit.max_tokens = 8;
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_FULL,
-		       "the queue is full (2 requests wait)");
-	assert_int_equal(board_ask(stage.scratch.dir, "scheduler", 20000, &said, &err), 0);
-	assert_int_equal(said->serving->queued, 2);
-	assert_int_equal(said->serving->active, 1);
-	assert_int_equal(said->serving->queue_limit, 2);
-	assert_int_equal(said->serving->refused, 1);
-	hearth__state__free_unpacked(said, NULL);
-	front_cancel(&stage, 2);
-	assert_int_equal(front_submit(&stage, 4, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
-}
-
-static void
-one_that_waits_is_cancelled_and_never_asked(void **state)
-{
-	(void)state;
-	for (uint64_t i = 1; i <= 3; i++)
-		front_submit(&stage, i, (uint32_t)i, 8);
-	assert_int_equal(front_cancel(&stage, 2), HEARTH__FRONT_ERROR__FRONT_OK);
-	front_assert_finish(&stage, 2, "cancelled", 0);
-	fake_worker_assert_asked(&worker, 1, 1);
-	fake_worker_finish(&worker, 1, "stop", 0);
-	fake_worker_assert_asked(&worker, 3, 3);
-}
-
-static void
-the_active_one_is_cancelled_at_the_worker(void **state)
-{
-	Hearth__ToWorker *message;
-
-	(void)state;
-	front_submit(&stage, 1, 1, 8);
-	front_submit(&stage, 2, 2, 8);
-	fake_worker_assert_asked(&worker, 1, 1);
-	fake_worker_token(&worker, 1, 0, 70);
-	front_token(&stage, 1, 0);
-	assert_int_equal(front_cancel(&stage, 1), HEARTH__FRONT_ERROR__FRONT_OK);
-	front_assert_finish(&stage, 1, "cancelled", 1);
-	message = fake_worker_next(&worker);
-	assert_int_equal(message->what_case, HEARTH__TO_WORKER__WHAT_CANCEL);
-	assert_int_equal(message->cancel->request, 1);
-	hearth__to_worker__free_unpacked(message, NULL);
-	fake_worker_assert_asked(&worker, 2, 2);
-	/* What the worker still says of it touches nobody. */
-	fake_worker_token(&worker, 1, 1, 71);
-	fake_worker_finish(&worker, 1, "cancelled", 2);
-	fake_worker_token(&worker, 2, 0, 72);
-	assert_int_equal(front_token(&stage, 2, 0), 72);
-	front_assert_finish(&stage, 1, "cancelled", 1);
-	assert_int_equal(front_cancel(&stage, 1), HEARTH__FRONT_ERROR__FRONT_OK); /* again */
-}
-
-static void
 who_is_not_known_is_told_so(void **state)
 {
 	(void)state;
@@ -313,7 +244,7 @@ rubbish_is_answered_and_changes_nothing(void **state)
 	assert_int_equal(client_open(&client, stage.scratch.dir, "front", &err), 0);
 	for (uint32_t i = 0; i < 100; i++) {
 		for (size_t j = 0; j < sizeof(bytes); j++)
-			bytes[j] = (uint8_t)((i * 2654435761u + j * 40503u) >> 7);
+			bytes[j] = (uint8_t)((i * 2654435761ull + j * 40503ull) >> 7);
 		assert_int_equal(client_ask(client, bytes, i % sizeof(bytes), 20000, &answer, &n),
 				 0);
 		reply = hearth__front_reply__unpack(NULL, n, answer);
@@ -378,35 +309,6 @@ logits_come_with_the_first_token_to_who_wants_them(void **state)
 }
 
 static void
-a_prompt_that_does_not_fit_is_refused_with_numbers(void **state)
-{
-	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
-	uint32_t ids[CONTEXT] = { 0 };
-	Hearth__ToWorker *message;
-
-	(void)state;
-	submit.request = 1;
-	submit.prompt_ids = ids;
-	submit.max_tokens = 1000;
-	submit.n_prompt_ids = CONTEXT;
-	ids[3] = VOCABULARY;
-	/* Any Hello before is heard once the worker is linked. */
-	front_submit(&stage, 7, 1, 1);
-	fake_worker_assert_asked(&worker, 7, 1);
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
-		       "64 tokens, and the context has room for 64: want at most 63");
-	submit.n_prompt_ids = 60;
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
-		       "token 3 of the prompt is 2048, want less than 2048");
-	ids[3] = 0;
-	fake_worker_finish(&worker, 7, "stop", 0);
-	hearth__front_reply__free_unpacked(front_submit_message(&stage, &submit), NULL);
-	message = fake_worker_next(&worker);
-	assert_int_equal(message->generate->max_tokens, 4); /* what fits */
-	hearth__to_worker__free_unpacked(message, NULL);
-}
-
-static void
 before_the_model_is_known_nothing_is_taken(void **state)
 {
 	(void)state;
@@ -448,14 +350,10 @@ main(void)
 		WITH_WORKER(a_finish_answers_who_waits),
 		WITH_WORKER(more_readers_than_calls_do_not_block_a_submit),
 		WITH_WORKER(a_client_that_leaves_while_it_waits_costs_nothing),
-		WITH_WORKER(a_full_queue_says_so),
-		WITH_WORKER(one_that_waits_is_cancelled_and_never_asked),
-		WITH_WORKER(the_active_one_is_cancelled_at_the_worker),
 		WITH_WORKER(who_is_not_known_is_told_so),
 		WITH_WORKER(rubbish_is_answered_and_changes_nothing),
 		WITH_WORKER(text_comes_in_whole_characters),
 		WITH_WORKER(logits_come_with_the_first_token_to_who_wants_them),
-		WITH_WORKER(a_prompt_that_does_not_fit_is_refused_with_numbers),
 		ALONE(before_the_model_is_known_nothing_is_taken),
 		ALONE(without_a_tokenizer_ids_are_served_and_text_is_not),
 	};

@@ -71,8 +71,8 @@ nothing_is_no_request(void **state)
 static void
 id_0_names_nobody(void **state)
 {
-	Hearth__Read read = HEARTH__READ__INIT;
-	Hearth__Cancel cancel = HEARTH__CANCEL__INIT;
+	static Hearth__Read read = HEARTH__READ__INIT;
+	static Hearth__Cancel cancel = HEARTH__CANCEL__INIT;
 
 	(void)state;
 	submit.request = 0;

@@ -82,6 +82,7 @@ a_dead_workers_request_goes_on_with_the_next(void **state)
 		fake_worker_token(&worker, 1, i, 70 + i);
 	front_token(&stage, 1, 1);
 	fake_worker_close(&worker);
+	front_stage_wait_unlinked(&stage);
 	hello();
 	message = fake_worker_next(&worker);
 	assert_int_equal(message->generate->prompt_tokens, 3);
@@ -109,12 +110,14 @@ an_end_that_died_with_its_worker_is_known_by_the_tokens(void **state)
 	fake_worker_token(&worker, 1, 0, 70);
 	front_token(&stage, 1, 0);
 	fake_worker_close(&worker);
+	front_stage_wait_unlinked(&stage);
 	hello();
 	fake_worker_assert_asked(&worker, 2, 2); /* 1 is complete */
 	front_assert_finish(&stage, 1, "length", 1);
 	fake_worker_token(&worker, 2, 0, 2045);
 	front_token(&stage, 2, 0);
 	fake_worker_close(&worker);
+	front_stage_wait_unlinked(&stage);
 	hello();
 	front_assert_finish(&stage, 2, "stop", 1);
 	fake_worker_close(&worker);

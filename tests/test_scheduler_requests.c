@@ -1,0 +1,159 @@
+/* Requests that wait, are cancelled or do not fit. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/front_stage.h"
+
+#define CONTEXT 64
+#define VOCABULARY 2048
+
+static struct front_stage stage;
+static struct fake_worker worker;
+
+/* Decided, with the tokenizer, and a worker. */
+static int
+open_all(void **state)
+{
+	(void)state;
+	front_stage_open(&stage, 2);
+	front_stage_decide(&stage, front_stage_tokenizer());
+	fake_worker_open(&worker, stage.scratch.dir, CONTEXT, VOCABULARY);
+	return 0;
+}
+
+static int
+close_all(void **state)
+{
+	(void)state;
+	fake_worker_close(&worker);
+	front_stage_close(&stage);
+	return 0;
+}
+
+static void
+assert_refused(Hearth__FrontReply *reply, Hearth__FrontError error, const char *said)
+{
+	assert_int_equal(reply->error, error);
+	if (!strstr(reply->error_text, said))
+		fail_msg("'%s' does not say '%s'", reply->error_text, said);
+	hearth__front_reply__free_unpacked(reply, NULL);
+}
+
+static void
+a_full_queue_says_so(void **state)
+{
+	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
+	uint32_t id = 1;
+	Hearth__State *said;
+	struct error err;
+
+	(void)state;
+	assert_int_equal(front_submit(&stage, 1, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
+	fake_worker_assert_asked(&worker, 1, 1);
+	for (uint64_t i = 2; i <= 3; i++)
+		assert_int_equal(front_submit(&stage, i, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
+	submit.request = 4;
+	submit.prompt_ids = &id;
+	submit.n_prompt_ids = 1;
+	submit.max_tokens = 8;
+	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_FULL,
+		       "the queue is full (2 requests wait)");
+	assert_int_equal(board_ask(stage.scratch.dir, "scheduler", 20000, &said, &err), 0);
+	assert_int_equal(said->serving->queued, 2);
+	assert_int_equal(said->serving->active, 1);
+	assert_int_equal(said->serving->queue_limit, 2);
+	assert_int_equal(said->serving->refused, 1);
+	hearth__state__free_unpacked(said, NULL);
+	front_cancel(&stage, 2);
+	assert_int_equal(front_submit(&stage, 4, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
+}
+
+static void
+one_that_waits_is_cancelled_and_never_asked(void **state)
+{
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++)
+		front_submit(&stage, i, (uint32_t)i, 8);
+	assert_int_equal(front_cancel(&stage, 2), HEARTH__FRONT_ERROR__FRONT_OK);
+	front_assert_finish(&stage, 2, "cancelled", 0);
+	fake_worker_assert_asked(&worker, 1, 1);
+	fake_worker_finish(&worker, 1, "stop", 0);
+	fake_worker_assert_asked(&worker, 3, 3);
+}
+
+static void
+the_active_one_is_cancelled_at_the_worker(void **state)
+{
+	Hearth__ToWorker *message;
+
+	(void)state;
+	front_submit(&stage, 1, 1, 8);
+	front_submit(&stage, 2, 2, 8);
+	fake_worker_assert_asked(&worker, 1, 1);
+	fake_worker_token(&worker, 1, 0, 70);
+	front_token(&stage, 1, 0);
+	assert_int_equal(front_cancel(&stage, 1), HEARTH__FRONT_ERROR__FRONT_OK);
+	front_assert_finish(&stage, 1, "cancelled", 1);
+	message = fake_worker_next(&worker);
+	assert_int_equal(message->what_case, HEARTH__TO_WORKER__WHAT_CANCEL);
+	assert_int_equal(message->cancel->request, 1);
+	hearth__to_worker__free_unpacked(message, NULL);
+	fake_worker_assert_asked(&worker, 2, 2);
+	/* What the worker still says of it touches nobody. */
+	fake_worker_token(&worker, 1, 1, 71);
+	fake_worker_finish(&worker, 1, "cancelled", 2);
+	fake_worker_token(&worker, 2, 0, 72);
+	assert_int_equal(front_token(&stage, 2, 0), 72);
+	front_assert_finish(&stage, 1, "cancelled", 1);
+	assert_int_equal(front_cancel(&stage, 1), HEARTH__FRONT_ERROR__FRONT_OK); /* again */
+}
+
+static void
+a_prompt_that_does_not_fit_is_refused_with_numbers(void **state)
+{
+	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
+	uint32_t ids[CONTEXT] = { 0 };
+	Hearth__ToWorker *message;
+
+	(void)state;
+	submit.request = 1;
+	submit.prompt_ids = ids;
+	submit.max_tokens = 1000;
+	submit.n_prompt_ids = CONTEXT;
+	ids[3] = VOCABULARY;
+	/* Any Hello before is heard once the worker is linked. */
+	front_submit(&stage, 7, 1, 1);
+	fake_worker_assert_asked(&worker, 7, 1);
+	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
+		       "64 tokens, and the context has room for 64: want at most 63");
+	submit.n_prompt_ids = 60;
+	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
+		       "token 3 of the prompt is 2048, want less than 2048");
+	ids[3] = 0;
+	fake_worker_finish(&worker, 7, "stop", 0);
+	hearth__front_reply__free_unpacked(front_submit_message(&stage, &submit), NULL);
+	message = fake_worker_next(&worker);
+	assert_int_equal(message->generate->max_tokens, 4); /* what fits */
+	hearth__to_worker__free_unpacked(message, NULL);
+}
+
+#define WITH_WORKER(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORKER(a_full_queue_says_so),
+		WITH_WORKER(one_that_waits_is_cancelled_and_never_asked),
+		WITH_WORKER(the_active_one_is_cancelled_at_the_worker),
+		WITH_WORKER(a_prompt_that_does_not_fit_is_refused_with_numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
