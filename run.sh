@@ -392,15 +392,17 @@ ask_hearth() { # command words...
 }
 
 setup() {
-	local have package missing=() root_by=()
+	local have package command missing=() root_by=()
 	have=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${PACKAGES[@]}" 2>/dev/null || true)"
 	for package in "${PACKAGES[@]}"; do
 		[[ $have == *" installed:$package "* ]] || missing+=("$package")
 	done
 	if ((${#missing[@]})); then
 		((EUID == 0)) || root_by=(sudo)
-		command -v apt-get "${root_by[@]}" >/dev/null ||
-			die 100 "install first (Debian's names): ${missing[*]}"
+		for command in apt-get "${root_by[@]}"; do
+			command -v "$command" >/dev/null ||
+				die 100 "no $command; install first (Debian's names): ${missing[*]}"
+		done
 		echo "run.sh: installing ${missing[*]}" >&2
 		"${root_by[@]}" apt-get -qq update
 		"${root_by[@]}" env DEBIAN_FRONTEND=noninteractive \
@@ -410,11 +412,14 @@ setup() {
 }
 
 demo() {
+	local prompt='In the beginning God created'
 	setup
 	name=demo-$$
+	"$self" up --name "$name" "$root/tests/data/kjv-16x1m.gguf"
 	trap '"$self" down --name "$name"' EXIT
-	"$self" up --name "$name" "$root/tests/data/kjv-16x1m.gguf" || { trap - EXIT && exit 111; }
-	"$self" ask --name "$name" -n 48 'In the beginning God created'
+	printf '\n%s' "$prompt"
+	"$self" ask --name "$name" -n 48 "$prompt"
+	printf '\n\n'
 	"$self" report --name "$name"
 }
 

@@ -64,7 +64,7 @@ wait_draw(struct wait *wait)
 	wait->drawn = true;
 }
 
-/* Elsewhere one line for each change of phase or reason. */
+/* Elsewhere one line for each change of phase, or of the reason why nothing gets on. */
 static void
 wait_say(struct wait *wait)
 {
@@ -77,7 +77,7 @@ wait_say(struct wait *wait)
 		if (!state)
 			continue;
 		snprintf(words, sizeof(words), "%s %.480s", stack_phase_word(state, now),
-			 state->reason);
+			 state->phase == HEARTH__PHASE__PHASE_LOADING ? "" : state->reason);
 		if (strcmp(words, wait->said[i]) == 0)
 			continue;
 		memcpy(wait->said[i], words, sizeof(words));
