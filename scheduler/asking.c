@@ -65,33 +65,33 @@ pause_for(struct asking *asking, int code, const char *what, struct error *err)
 	return 0;
 }
 
-/* An exchange, tried until the scheduler answers and is ready. */
-static int
-persist(struct asking *asking, const Hearth__FrontRequest *request, Hearth__FrontReply **ret,
+/* An exchange, tried until the scheduler answers and is ready.  NULL: *ret_code is -errno. */
+static Hearth__FrontReply *
+persist(struct asking *asking, const Hearth__FrontRequest *request, int *ret_code,
 	struct error *err)
 {
-	Hearth__FrontReply *reply = NULL;
+	Hearth__FrontReply *reply;
 	const char *what;
 	int code;
 
-	for (;;) {
+	do {
 		code = exchange(asking->client, request, MAX_READ_WAIT_MS + ANSWER_MS, &reply);
 		if (code == 0 && reply->error != HEARTH__FRONT_ERROR__FRONT_NOT_READY) {
 			asking->patience_ns = 0;
-			*ret = reply;
-			return 0;
+			return reply;
 		}
 		what = code == 0 ? "not ready" : "no answer";
 		if (code == 0) {
 			hearth__front_reply__free_unpacked(reply, NULL);
 			code = -EAGAIN;
 		} else if (!may_come_back(code)) {
-			return error_sys(err, code, "%s/front", asking->dir);
+			*ret_code = error_sys(err, code, "%s/front", asking->dir);
+			return NULL;
 		}
 		code = pause_for(asking, code, what, err);
-		if (code < 0)
-			return code;
-	}
+	} while (code == 0);
+	*ret_code = code;
+	return NULL;
 }
 
 static int
@@ -131,7 +131,7 @@ static int
 submit(struct asking *asking, struct error *err)
 {
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
-	Hearth__FrontReply *reply = NULL;
+	Hearth__FrontReply *reply;
 	int code;
 
 	request.what_case = HEARTH__FRONT_REQUEST__WHAT_SUBMIT;
@@ -139,8 +139,8 @@ submit(struct asking *asking, struct error *err)
 	asking->submit.given_ids = asking->ids;
 	asking->submit.n_given_ids = asking->n_ids;
 	asking->compute_before_s = asking->compute_s;
-	code = persist(asking, &request, &reply, err);
-	if (code < 0)
+	reply = persist(asking, &request, &code, err);
+	if (!reply)
 		return code;
 	if (reply->error == HEARTH__FRONT_ERROR__FRONT_FULL)
 		code = error_set(err, -EBUSY, "%s", reply->error_text);
@@ -225,7 +225,7 @@ read_more(struct asking *asking, struct error *err)
 {
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
 	Hearth__Read read = HEARTH__READ__INIT;
-	Hearth__FrontReply *reply = NULL;
+	Hearth__FrontReply *reply;
 	int code;
 
 	read.request = asking->submit.request;
@@ -234,8 +234,8 @@ read_more(struct asking *asking, struct error *err)
 	read.wait_ms = MAX_READ_WAIT_MS;
 	request.what_case = HEARTH__FRONT_REQUEST__WHAT_READ;
 	request.read = &read;
-	code = persist(asking, &request, &reply, err);
-	if (code < 0)
+	reply = persist(asking, &request, &code, err);
+	if (!reply)
 		return code;
 	if (reply->error == HEARTH__FRONT_ERROR__FRONT_UNKNOWN)
 		code = 1;
@@ -254,7 +254,7 @@ cancel(void *arg)
 	const struct asking *asking = arg;
 	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
 	Hearth__Cancel what = HEARTH__CANCEL__INIT;
-	Hearth__FrontReply *reply = NULL;
+	Hearth__FrontReply *reply;
 	struct client *client;
 	struct error ignored;
 
