@@ -44,16 +44,16 @@ struct line {
 __attribute__((format(printf, 2, 3))) static void
 line_add(struct line *line, const char *format, ...)
 {
+	char piece[STAGE_LINE_BYTES];
 	va_list args;
 
-	if (line->n && line->n < STAGE_LINE_BYTES)
-		line->n += (size_t)snprintf(line->text + line->n, STAGE_LINE_BYTES - line->n, ", ");
-	if (line->n >= STAGE_LINE_BYTES)
-		return;
 	va_start(args, format);
-	line->n +=
-	    (size_t)vsnprintf(line->text + line->n, STAGE_LINE_BYTES - line->n, format, args);
+	vsnprintf(piece, sizeof(piece), format, args);
 	va_end(args);
+	line->n += (size_t)snprintf(line->text + line->n, STAGE_LINE_BYTES - line->n, "%s%s",
+				    line->n ? ", " : "", piece);
+	if (line->n >= STAGE_LINE_BYTES)
+		line->n = STAGE_LINE_BYTES - 1; /* cut */
 }
 
 static void

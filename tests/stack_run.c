@@ -107,7 +107,7 @@ run_exec(const char *program, const char *const *words, int in, int out, int err
 	const char *argv[32] = { program };
 	int n = 0;
 
-	while (words[n] && n < 30) {
+	while (n < 30 && words[n]) {
 		argv[n + 1] = words[n];
 		n++;
 	}

@@ -89,18 +89,19 @@ finer(uint32_t layer, uint32_t layers)
 static void
 add_layer(struct maker *maker, const struct shape *s, uint32_t layer, uint32_t layers)
 {
+	uint64_t q = (uint64_t)s->heads * s->head_dim, kv = (uint64_t)s->kv_heads * s->head_dim;
 	const struct {
 		const char *part;
 		uint32_t type;
 		uint64_t columns, rows, experts;
 	} parts[] = {
 		{ "attn_norm", TYPE_F32, s->hidden, 1, 1 },
-		{ "attn_q", TYPE_Q4_K, s->hidden, s->heads * s->head_dim, 1 },
-		{ "attn_k", TYPE_Q4_K, s->hidden, s->kv_heads * s->head_dim, 1 },
-		{ "attn_v", TYPE_Q6_K, s->hidden, s->kv_heads * s->head_dim, 1 },
+		{ "attn_q", TYPE_Q4_K, s->hidden, q, 1 },
+		{ "attn_k", TYPE_Q4_K, s->hidden, kv, 1 },
+		{ "attn_v", TYPE_Q6_K, s->hidden, kv, 1 },
 		{ "attn_q_norm", TYPE_F32, s->head_dim, 1, 1 },
 		{ "attn_k_norm", TYPE_F32, s->head_dim, 1, 1 },
-		{ "attn_output", TYPE_Q4_K, s->heads * s->head_dim, s->hidden, 1 },
+		{ "attn_output", TYPE_Q4_K, q, s->hidden, 1 },
 		{ "ffn_norm", TYPE_F32, s->hidden, 1, 1 },
 		{ "ffn_gate_inp", TYPE_F32, s->hidden, s->experts, 1 },
 		{ "ffn_gate_exps", TYPE_Q4_K, s->hidden, s->width, s->experts },
