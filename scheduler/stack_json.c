@@ -36,6 +36,15 @@ json_of_arena(const Hearth__Arena *arena)
 }
 
 static json_t *
+json_of_pages(const Hearth__Pages *pages)
+{
+	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:i, s:s}", "wanted", pages->wanted, "got",
+			 pages->got, "huge_bytes", (json_int_t)pages->huge_bytes, "bytes",
+			 (json_int_t)pages->bytes, "advice", pages->advice, "numa_node",
+			 (int)pages->numa_node, "numa_note", pages->numa_note);
+}
+
+static json_t *
 json_of_regions(const Hearth__Pinning *pinning)
 {
 	json_t *list = json_array();
@@ -108,6 +117,8 @@ json_of_stage(const Hearth__State *state, const char *word, uint64_t now_ns)
 			  stage_seconds(state->progress_ns, now_ns));
 	if (state->reader)
 		json_object_set_new(stage, "reader", json_of_reader(state->reader, now_ns));
+	if (state->pages)
+		json_object_set_new(stage, "pages", json_of_pages(state->pages));
 	if (state->arena)
 		json_object_set_new(stage, "arena", json_of_arena(state->arena));
 	if (state->pinning)

@@ -81,6 +81,21 @@ line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 }
 
 static void
+line_pages(struct line *line, const Hearth__Pages *pages)
+{
+	char huge[16];
+
+	stage_bytes(huge, pages->huge_bytes);
+	line_add(line, "pages %s", pages->got);
+	if (pages->huge_bytes && pages->huge_bytes < pages->bytes)
+		line_add(line, "%s of them huge", huge);
+	if (pages->advice[0])
+		line_add(line, "%s", pages->advice);
+	if (pages->numa_note[0])
+		line_add(line, "%s", pages->numa_note);
+}
+
+static void
 line_pinning(struct line *line, const Hearth__Pinning *pinning)
 {
 	char bytes[16];
@@ -158,6 +173,8 @@ stage_line(char ret[STAGE_LINE_BYTES], const Hearth__State *state, uint64_t now_
 		line_add(&line, "%s", state->reason);
 	if (state->reader)
 		line_reader(&line, state->reader, now_ns);
+	if (state->pages && state->pages->got[0])
+		line_pages(&line, state->pages);
 	if (state->pinning)
 		line_pinning(&line, state->pinning);
 	if (state->computing)
