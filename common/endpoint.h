@@ -38,6 +38,15 @@ int client_open(struct client **ret, const char *dir, const char *name, struct e
  * -ETIMEDOUT.  *ret_bytes is malloc'd: the caller frees it.  One thread at a time. */
 int client_ask(struct client *client, const uint8_t *bytes, size_t n, int timeout_ms,
 	       uint8_t **ret_bytes, size_t *ret_n);
+
+/* The same without waiting: fn(arg, rc, bytes, n) once, on a thread of nng's, unless it is dropped
+ * before; rc as client_ask's, bytes NULL unless it is 0.  One at a time, and none beside
+ * client_ask.  -ECONNREFUSED and other failures at once: fn is not called. */
+typedef void client_fn(void *arg, int rc, const uint8_t *bytes, size_t n);
+int client_begin(struct client *client, const uint8_t *bytes, size_t n, client_fn *fn, void *arg);
+/* Forgets what was begun, if anything: fn does not run or come afterwards. */
+void client_drop(struct client *client);
+
 void client_close(struct client *client);
 
 /* -- telling all (pub) and following (sub) -- */

@@ -1,5 +1,6 @@
 /* Asking (req): one socket for as long as the peer stays; after any failure a new one. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,12 @@ struct client {
 	bool open;
 	nng_socket socket;
 	atomic_bool lost; /* the peer went since the socket was opened */
+	/* of client_begin */
+	nng_aio *aio; /* NULL until the first one */
+	pthread_mutex_t lock;
+	client_fn *fn; /* NULL: nothing is asked; under lock */
+	void *arg;
+	bool sent; /* under lock */
 };
 
 static void
@@ -37,6 +44,7 @@ client_open(struct client **ret, const char *dir, const char *name, struct error
 		return rc;
 	client = calloc(1, sizeof(*client));
 	if (client) {
+		pthread_mutex_init(&client->lock, NULL);
 		client->dir = strdup(dir);
 		client->name = strdup(name);
 	}
@@ -136,12 +144,90 @@ fail:
 	return rc;
 }
 
+/* Sent: now it receives.  Received, or failed: it tells. */
+static void
+client_moved(void *arg)
+{
+	struct client *client = arg;
+	int rv = nng_aio_result(client->aio);
+	client_fn *fn = NULL;
+	nng_msg *msg = NULL;
+
+	pthread_mutex_lock(&client->lock);
+	if (!client->sent && rv != 0)
+		nng_msg_free(nng_aio_get_msg(client->aio));
+	if (client->sent && rv == 0)
+		msg = nng_aio_get_msg(client->aio);
+	if (!client->sent && rv == 0 && client->fn) {
+		client->sent = true;
+		nng_recv_aio(client->socket, client->aio);
+	} else {
+		fn = client->fn;
+		client->fn = NULL;
+	}
+	pthread_mutex_unlock(&client->lock);
+	if (fn)
+		fn(client->arg, endpoint_errno(rv), msg ? nng_msg_body(msg) : NULL,
+		   msg ? nng_msg_len(msg) : 0);
+	if (msg)
+		nng_msg_free(msg);
+}
+
+int
+client_begin(struct client *client, const uint8_t *bytes, size_t n, client_fn *fn, void *arg)
+{
+	nng_msg *msg;
+	int rc, rv = 0;
+
+	client_drop(client);
+	rc = client_connect(client);
+	if (rc < 0) {
+		client_disconnect(client);
+		return rc;
+	}
+	if (!client->aio)
+		rv = nng_aio_alloc(&client->aio, client_moved, client);
+	if (rv == 0)
+		rv = nng_msg_alloc(&msg, 0);
+	if (rv != 0)
+		return endpoint_errno(rv);
+	rv = nng_msg_append(msg, bytes, n);
+	if (rv != 0) {
+		nng_msg_free(msg);
+		return endpoint_errno(rv);
+	}
+	nng_aio_set_timeout(client->aio, NNG_DURATION_INFINITE);
+	nng_aio_set_msg(client->aio, msg);
+	pthread_mutex_lock(&client->lock);
+	client->fn = fn;
+	client->arg = arg;
+	client->sent = false;
+	pthread_mutex_unlock(&client->lock);
+	nng_send_aio(client->socket, client->aio);
+	return 0;
+}
+
+void
+client_drop(struct client *client)
+{
+	if (!client->aio)
+		return;
+	pthread_mutex_lock(&client->lock);
+	client->fn = NULL;
+	pthread_mutex_unlock(&client->lock);
+	nng_aio_cancel(client->aio);
+	nng_aio_wait(client->aio);
+}
+
 void
 client_close(struct client *client)
 {
 	if (!client)
 		return;
+	client_drop(client);
 	client_disconnect(client);
+	nng_aio_free(client->aio);
+	pthread_mutex_destroy(&client->lock);
 	free(client->dir);
 	free(client->name);
 	free(client);
