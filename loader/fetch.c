@@ -38,91 +38,79 @@ tensor_at(const struct fetch *fetch, uint32_t shard, uint64_t offset)
 }
 
 static int
-fetch_fail(const struct fetch *fetch, const struct piece *piece, uint64_t offset, uint64_t want,
-	   uint64_t got, int code, struct error *err)
+fetch_fail(const struct fetch *fetch, const struct piece *piece, uint64_t got, int code,
+	   struct error *err)
 {
 	const char *path = fetch->files->shards[piece->shard].path;
 	const char *slice = fetch->placement->slices[piece->slice].name;
-	const char *tensor = tensor_at(fetch, piece->shard, offset + got);
+	const char *tensor = tensor_at(fetch, piece->shard, piece->file_offset + got);
 
 	if (code == 0)
 		return error_set(
 		    err, -EIO,
 		    "%s: %s: reading %" PRIu64 " bytes at %" PRIu64 " gave %" PRIu64
 		    ": the file ends there, it was longer when its header was read (%s)",
-		    slice, tensor, want, offset, got, path);
+		    slice, tensor, piece->bytes, piece->file_offset, got, path);
 	return error_sys(err, code,
 			 "%s: %s: reading %" PRIu64 " bytes at %" PRIu64 " gave %" PRIu64 " (%s)",
-			 slice, tensor, want, offset, got, path);
+			 slice, tensor, piece->bytes, piece->file_offset, got, path);
+}
+
+/* From `got` on: what came before is in place. */
+static int
+fetch_buffered(const struct fetch *fetch, const struct piece *piece, uint64_t got,
+	       struct error *err)
+{
+	uint8_t *to = fetch->arena + piece->arena_offset;
+	uint64_t more;
+	int64_t n = io_read_all(fetch->io, fetch->files->shards[piece->shard].fd, to + got,
+				piece->bytes - got, piece->file_offset + got, &more);
+
+	if (n < 0 || got + more < piece->bytes)
+		return fetch_fail(fetch, piece, got + more, n < 0 ? (int)n : 0, err);
+	return 0;
 }
 
 static int
-fetch_buffered(const struct fetch *fetch, const struct piece *piece, uint64_t offset,
-	       uint64_t bytes, struct error *err)
+fetch_refused(struct fetch *fetch, const struct piece *piece, struct error *err)
 {
-	uint8_t *to = fetch->arena + piece->arena_offset + (offset - piece->file_offset);
+	const char *path = fetch->files->shards[piece->shard].path;
+	struct error why;
+
+	error_set(&why, -ENOTSUP,
+		  "%s: its file system opens it for direct reading and refuses the read", path);
+	if (!fetch->fallback.fn)
+		return error_set(err, -ENOTSUP, "%s, want --read buffered", why.text);
+	if (!atomic_exchange(&fetch->direct[piece->shard].refused, true))
+		fetch->fallback.fn(fetch->fallback.arg, why.text);
+	return fetch_buffered(fetch, piece, 0, err);
+}
+
+static int
+fetch_direct(struct fetch *fetch, const struct piece *piece, struct bounce *bounce,
+	     struct error *err)
+{
 	uint64_t got;
-	int64_t n =
-	    io_read_all(fetch->io, fetch->files->shards[piece->shard].fd, to, bytes, offset, &got);
+	int rc = direct_read(&fetch->direct[piece->shard].direct, piece->file_offset, piece->bytes,
+			     fetch->arena + piece->arena_offset, bounce, &got);
 
-	if (n < 0 || got < bytes)
-		return fetch_fail(fetch, piece, offset, bytes, got, n < 0 ? (int)n : 0, err);
-	return 0;
+	if (rc == -EINVAL)
+		return fetch_refused(fetch, piece, err);
+	if (rc < 0)
+		return fetch_fail(fetch, piece, got, rc, err);
+	return got < piece->bytes ? fetch_buffered(fetch, piece, got, err) : 0;
 }
 
-/* Whole blocks, up to the file's last one.  *ret_end: where they stopped coming.  A read that ends
- * off a block cannot be taken up again there: it goes on from the block, or buffered. */
-static int
-fetch_blocks(const struct fetch *fetch, const struct piece *piece, uint64_t from, uint64_t to,
-	     uint64_t *ret_end, struct error *err)
+static bool
+reads_direct(struct fetch *fetch, uint32_t shard)
 {
-	const struct shard *shard = &fetch->files->shards[piece->shard];
-	uint8_t *at = fetch->arena + piece->arena_offset - (piece->file_offset - from);
-	uint64_t done = 0;
-
-	while (from + done < to) {
-		uint64_t left = to - from - done;
-		int64_t n = fetch->io->read_at(
-		    fetch->direct[piece->shard], at + done,
-		    left < IO_MAX_READ ? left : round_down(IO_MAX_READ, IO_BLOCK), from + done);
-
-		if (n == -EINTR)
-			continue;
-		if (n == -EINVAL)
-			return error_set(
-			    err, -ENOTSUP,
-			    "%s: its file system opens it for direct reading and refuses "
-			    "the read, want --read buffered",
-			    shard->path);
-		if (n < 0)
-			return fetch_fail(fetch, piece, from, to - from, done, (int)n, err);
-		if ((uint64_t)n < IO_BLOCK)
-			break;
-		done += round_down((uint64_t)n, IO_BLOCK);
-	}
-	*ret_end = from + done;
-	return 0;
-}
-
-static int
-fetch_direct(const struct fetch *fetch, const struct piece *piece, struct error *err)
-{
-	uint64_t file_blocks = round_down(fetch->files->shards[piece->shard].bytes, IO_BLOCK);
-	uint64_t piece_end = piece->file_offset + piece->bytes;
-	uint64_t to = round_up(piece_end, IO_BLOCK);
-	uint64_t end = 0;
-	int rc = fetch_blocks(fetch, piece, round_down(piece->file_offset, IO_BLOCK),
-			      to < file_blocks ? to : file_blocks, &end, err);
-
-	if (rc < 0 || end >= piece_end)
-		return rc;
-	if (end < piece->file_offset)
-		end = piece->file_offset;
-	return fetch_buffered(fetch, piece, end, piece_end - end, err);
+	return fetch->direct && fetch->direct[shard].direct.fd >= 0 &&
+	       !atomic_load(&fetch->direct[shard].refused);
 }
 
 int
-fetch_piece(const struct fetch *fetch, const struct piece *piece, struct error *err)
+fetch_piece(struct fetch *fetch, const struct piece *piece, struct bounce *bounce,
+	    struct error *err)
 {
 	uint64_t from = round_down(piece->arena_offset, IO_BLOCK);
 	uint64_t to = round_up(piece->arena_offset + piece->bytes, IO_BLOCK);
@@ -132,52 +120,78 @@ fetch_piece(const struct fetch *fetch, const struct piece *piece, struct error *
 		return error_sys(err, rc,
 				 "%s: no memory for %" PRIu64 " bytes of the arena at %" PRIu64,
 				 fetch->placement->slices[piece->slice].name, to - from, from);
-	if (fetch->direct)
-		return fetch_direct(fetch, piece, err);
-	return fetch_buffered(fetch, piece, piece->file_offset, piece->bytes, err);
+	if (reads_direct(fetch, piece->shard))
+		return fetch_direct(fetch, piece, bounce, err);
+	return fetch_buffered(fetch, piece, 0, err);
 }
 
 static int
-open_direct(const struct fetch *fetch, const struct shard *shard, int *ret, struct error *err)
+open_direct(const struct fetch *fetch, const struct shard *shard, struct direct_file *ret,
+	    struct error *err)
 {
 	uint32_t align = 0;
 	int rc = fetch->io->direct_align(shard->fd, &align);
 
 	if (rc < 0)
 		return error_sys(err, rc, "%s: alignment of direct reads", shard->path);
-	if (align == 0 || align > IO_BLOCK)
-		return error_set(
-		    err, -ENOTSUP,
-		    "%s: its file system has no direct reading%s, want --read buffered",
-		    shard->path, align ? " of 4096-byte blocks" : "");
+	if (align == 0)
+		return error_set(err, -ENOTSUP, "%s: its file system has no direct reading",
+				 shard->path);
+	if (align > DIRECT_MAX_ALIGN || (align & (align - 1)))
+		return error_set(err, -ENOTSUP,
+				 "%s: its file system reads direct in blocks of %" PRIu32
+				 ", want a power of two up to %u",
+				 shard->path, align, DIRECT_MAX_ALIGN);
 	rc = fetch->io->open_direct(shard->fd);
 	if (rc == -EINVAL)
-		return error_set(err, -ENOTSUP,
-				 "%s: its file system refuses O_DIRECT, want --read buffered",
+		return error_set(err, -ENOTSUP, "%s: its file system refuses O_DIRECT",
 				 shard->path);
 	if (rc < 0)
 		return error_sys(err, rc, "%s: opening for direct reading", shard->path);
-	*ret = rc;
+	*ret = (struct direct_file){ fetch->io, rc, align, shard->bytes };
+	return 0;
+}
+
+static int
+open_all_direct(struct fetch *fetch, struct error *err)
+{
+	const struct fetch_fallback *fallback = &fetch->fallback;
+	uint32_t n = fetch->files->n_shards;
+	struct error why;
+
+	fetch->direct = calloc(n, sizeof(*fetch->direct));
+	if (!fetch->direct)
+		return error_sys(err, -ENOMEM, "%" PRIu32 " shards", n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct direct_file *file = &fetch->direct[i].direct;
+		int rc;
+
+		file->fd = -1;
+		atomic_init(&fetch->direct[i].refused, false);
+		fetch->n_direct++;
+		rc = open_direct(fetch, &fetch->files->shards[i], file, &why);
+		if (rc == -ENOTSUP && fallback->fn)
+			fallback->fn(fallback->arg, why.text);
+		else if (rc == -ENOTSUP)
+			return error_set(err, rc, "%s, want --read buffered", why.text);
+		else if (rc < 0)
+			return error_set(err, rc, "%s", why.text);
+	}
 	return 0;
 }
 
 int
 fetch_open(struct fetch *ret, const struct io_calls *io, const struct model_files *files,
-	   const struct placement *placement, uint8_t *arena, bool direct, struct error *err)
+	   const struct placement *placement, uint8_t *arena, bool direct,
+	   const struct fetch_fallback *fallback, struct error *err)
 {
 	struct fetch fetch = { .io = io, .files = files, .placement = placement, .arena = arena };
 	int rc = 0;
 
-	if (direct) {
-		fetch.direct = calloc(files->n_shards, sizeof(*fetch.direct));
-		if (!fetch.direct)
-			return error_sys(err, -ENOMEM, "%" PRIu32 " shards", files->n_shards);
-	}
-	for (uint32_t i = 0; direct && i < files->n_shards && rc == 0; i++) {
-		rc = open_direct(&fetch, &files->shards[i], &fetch.direct[i], err);
-		if (rc == 0)
-			fetch.n_direct++;
-	}
+	if (fallback)
+		fetch.fallback = *fallback;
+	if (direct)
+		rc = open_all_direct(&fetch, err);
 	if (rc < 0) {
 		fetch_close(&fetch);
 		return rc;
@@ -190,7 +204,8 @@ void
 fetch_close(struct fetch *fetch)
 {
 	for (uint32_t i = 0; i < fetch->n_direct; i++)
-		close(fetch->direct[i]);
+		if (fetch->direct[i].direct.fd >= 0)
+			close(fetch->direct[i].direct.fd);
 	free(fetch->direct);
 	*fetch = (struct fetch){ 0 };
 }

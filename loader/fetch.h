@@ -1,28 +1,45 @@
-/* Brings one piece of a file to its place in the arena, buffered or direct.  After fetch_open
- * nothing here changes: any number of threads may fetch pieces at once. */
+/* Brings one piece of a file to its place in the arena, buffered or direct, and writes nothing but
+ * its bytes.  Any number of threads may fetch pieces at once, each with a bounce of its own. */
 #ifndef HEARTH_LOADER_FETCH_H
 #define HEARTH_LOADER_FETCH_H
 
-#include "loader/io.h"
+#include <stdatomic.h>
+
+#include "loader/direct_read.h"
 #include "loader/model_files.h"
 #include "loader/pieces.h"
+
+/* Called with each file that is read buffered although direct was asked for. */
+struct fetch_fallback {
+	void (*fn)(void *arg, const char *why); /* NULL: such a file is an error */
+	void *arg;
+};
+
+struct fetch_file {
+	struct direct_file direct; /* fd < 0: it cannot be read so */
+	atomic_bool refused;       /* at a read: buffered from then on */
+};
 
 struct fetch {
 	const struct io_calls *io;
 	const struct model_files *files;
 	const struct placement *placement;
 	uint8_t *arena;
-	int *direct; /* (shards) descriptors; NULL: buffered */
+	struct fetch_fallback fallback;
+	struct fetch_file *direct; /* (n_direct) the shards; NULL: buffered */
 	uint32_t n_direct;
 };
 
-/* With `direct`, -ENOTSUP and the file's name when one of them cannot be read so. */
+/* With `direct` and no fallback, -ENOTSUP and the file's name when one of them cannot be read so.
+ */
 int fetch_open(struct fetch *ret, const struct io_calls *io, const struct model_files *files,
-	       const struct placement *placement, uint8_t *arena, bool direct, struct error *err);
+	       const struct placement *placement, uint8_t *arena, bool direct,
+	       const struct fetch_fallback *fallback, struct error *err);
 
 /* Also faults in the pages of the piece.  The message names layer, tensor, offset, what was wanted
  * and what came. */
-int fetch_piece(const struct fetch *fetch, const struct piece *piece, struct error *err);
+int fetch_piece(struct fetch *fetch, const struct piece *piece, struct bounce *bounce,
+		struct error *err);
 
 void fetch_close(struct fetch *fetch);
 

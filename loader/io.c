@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -15,6 +16,14 @@ system_read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
 	ssize_t n = pread(fd, to, bytes, (off_t)offset);
 
 	return n < 0 ? -errno : n;
+}
+
+static int64_t
+system_readv_at(int fd, const struct iovec *to, int n, uint64_t offset)
+{
+	ssize_t got = preadv(fd, to, n, (off_t)offset);
+
+	return got < 0 ? -errno : got;
 }
 
 static int
@@ -57,6 +66,7 @@ system_direct_align(int fd, uint32_t *ret)
 
 const struct io_calls io_system = {
 	.read_at = system_read_at,
+	.readv_at = system_readv_at,
 	.populate = system_populate,
 	.open_direct = system_open_direct,
 	.direct_align = system_direct_align,

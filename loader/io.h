@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+struct iovec;
+
 /* Linux moves at most this many bytes in one read. */
 #define IO_MAX_READ 0x7ffff000u
 
@@ -14,6 +16,8 @@
 
 struct io_calls {
 	int64_t (*read_at)(int fd, void *to, uint64_t bytes, uint64_t offset);
+	/* Into several places, one behind the other in the file. */
+	int64_t (*readv_at)(int fd, const struct iovec *to, int n, uint64_t offset);
 	/* Faults pages in to write, so that missing memory is an error here and no SIGBUS later. */
 	int (*populate)(void *at, uint64_t bytes);
 	/* The same open file again, with O_DIRECT. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/model.h"
@@ -21,12 +22,24 @@ check_direct(const struct load *load, struct error *err)
 	struct fetch fetch;
 	int rc;
 
-	if (strcmp(load->options->read, "direct") != 0)
+	if (!load->direct)
 		return 0;
-	rc = fetch_open(&fetch, &io_system, &load->files, &load->placement, NULL, true, err);
+	rc = fetch_open(&fetch, &io_system, &load->files, &load->placement, NULL, true, NULL, err);
 	if (rc == 0)
 		fetch_close(&fetch);
 	return rc;
+}
+
+static void
+choose_reader(struct load *load)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	load->direct = strcmp(load->options->read, "direct") == 0;
+	load->threads = load->options->threads;
+	if (load->threads == 0)
+		load->threads =
+		    reader_default_threads(cores < 1 ? 1 : (uint32_t)cores, load->direct);
 }
 
 int
@@ -48,6 +61,7 @@ load_plan(struct load *load, struct error *err)
 			    files->shards[0].gguf.header_bytes, err);
 	if (rc < 0)
 		return rc;
+	choose_reader(load);
 	rc = check_direct(load, err);
 	if (rc < 0)
 		return rc;
@@ -113,6 +127,8 @@ load_take_arena(struct load *load, struct error *err)
 	if (rc == 0)
 		rc = pieces_open(&load->pieces, &load->placement, &load->plan, load->filled, err);
 	if (rc == 0)
+		rc = piece_queue_open(&load->queue, &load->pieces, err);
+	if (rc == 0)
 		rc = load_publish_arena(load, err);
 	return rc;
 }
@@ -134,10 +150,11 @@ load_read(struct load *load, struct error *err)
 		.files = &load->files,
 		.placement = &load->placement,
 		.pieces = &load->pieces,
+		.queue = load->queue,
 		.plan = &load->plan,
 		.arena = load->arena.base,
-		.threads = load->options->threads,
-		.direct = strcmp(load->options->read, "direct") == 0,
+		.threads = load->threads,
+		.direct = load->direct,
 		.events = { .arg = load,
 			    .begun = load_slice_begun,
 			    .moved = load_bytes_moved,
@@ -182,8 +199,6 @@ load_finish(struct load *load, struct error *err)
 	if (load->options->verify)
 		log_checksums(load);
 	load_publish_ready(load);
-	pieces_close(&load->pieces);
-	checksum_plan_close(&load->plan);
 	model_files_close(&load->files);
 	return 0;
 }
@@ -191,6 +206,7 @@ load_finish(struct load *load, struct error *err)
 void
 load_close(struct load *load)
 {
+	piece_queue_close(load->queue);
 	pieces_close(&load->pieces);
 	checksum_plan_close(&load->plan);
 	placement_close(&load->placement);

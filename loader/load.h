@@ -13,7 +13,7 @@ struct load_options {
 	const char *dir;
 	const char *model;
 	const char *read; /* "auto", "buffered", "direct" */
-	uint32_t threads;
+	uint32_t threads; /* 0: as many as are good for the reader */
 	bool verify;
 };
 
@@ -30,7 +30,10 @@ struct load {
 	struct arena arena;
 	bool *filled;        /* (slices); of an adopted arena, from the begin */
 	uint64_t *checksums; /* (slices) */
+	bool direct;         /* how it is read */
+	uint32_t threads;    /* that read */
 	struct pieces pieces;
+	struct piece_queue *queue;
 	uint64_t published_bytes; /* as the board had them last */
 	atomic_bool read_ended;
 };

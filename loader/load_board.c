@@ -43,20 +43,17 @@ static void
 fill_reader(const struct load *load, uint64_t now, Hearth__Reader *reader)
 {
 	const char *read = load->options->read;
-	uint64_t whole = 0;
 
-	for (uint64_t i = 0; i < load->placement.n_runs; i++)
-		whole += load->placement.runs[i].bytes;
-	board_text(&reader->chosen, "%s", strcmp(read, "direct") == 0 ? "direct" : "buffered");
+	board_text(&reader->chosen, "%s", load->direct ? "direct" : "buffered");
 	if (strcmp(read, "auto") == 0)
 		board_text(&reader->reason, "auto: buffered");
 	else
 		board_text(&reader->reason, "--read %s", read);
-	reader->threads = load->options->threads;
+	reader->threads = load->threads;
 	reader->bytes = 0;
 	reader->end_ns = 0;
 	reader->total_bytes = load->pieces.bytes;
-	reader->adopted_bytes = whole - load->pieces.bytes;
+	reader->adopted_bytes = load->pieces.skipped_bytes;
 	reader->begin_ns = now;
 }
 

@@ -2,30 +2,17 @@
  * keeps it; leaves when its stdin ends. */
 #include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "common/options.h"
 #include "loader/load.h"
-
-#define MAX_DEFAULT_THREADS 16 /* more do not read faster */
-
-static uint32_t
-default_threads(void)
-{
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-	if (cores < 1)
-		return 2;
-	return cores * 2 < MAX_DEFAULT_THREADS ? (uint32_t)cores * 2 : MAX_DEFAULT_THREADS;
-}
 
 static int
 read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 {
 	static const char *const reads[] = { "auto", "buffered", "direct", NULL };
 	struct load_options options = { .read = "auto" };
-	uint64_t threads = default_threads();
+	uint64_t threads = 0; /* as the reader likes */
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--read", .kind = OPTION_TEXT, .to = &options.read, .choices = reads },

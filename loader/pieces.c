@@ -4,39 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/checked.h"
-#include "loader/io.h"
-
-/* The first piece of a run ends where whole blocks of PIECE_BYTES end. */
-static uint64_t
-piece_end(const struct run *run, uint64_t at)
-{
-	uint64_t end = round_down(at, IO_BLOCK) + PIECE_BYTES;
-	uint64_t run_end = run->file_offset + run->bytes;
-
-	return end < run_end ? end : run_end;
-}
-
-static uint64_t
-cut_run(const struct run *run, struct piece *to)
-{
-	uint64_t n = 0, end;
-
-	for (uint64_t at = run->file_offset; at < run->file_offset + run->bytes; at = end) {
-		end = piece_end(run, at);
-		if (to)
-			to[n] = (struct piece){
-				.shard = run->shard,
-				.slice = run->slice,
-				.file_offset = at,
-				.arena_offset = run->arena_offset + (at - run->file_offset),
-				.bytes = end - at,
-			};
-		n++;
-	}
-	return n;
-}
-
 static int
 compare_units(const void *a, const void *b, void *arg)
 {
@@ -46,64 +13,80 @@ compare_units(const void *a, const void *b, void *arg)
 	return (x > y) - (x < y);
 }
 
-/* Pieces and units are both in the order of place, and neither overlap among themselves. */
-static void
-link_units(struct pieces *pieces, const struct checksum_plan *plan)
+/* Whether the unit, the next in the order of place, becomes part of the piece before it. */
+static bool
+piece_takes(const struct piece *piece, uint64_t run, const struct checksum_unit *unit)
 {
-	uint64_t next = 0;
+	return piece->run == run && unit->offset + unit->bytes - piece->arena_offset <= PIECE_BYTES;
+}
 
-	for (uint64_t i = 0; i < pieces->n; i++) {
-		struct piece *piece = &pieces->list[i];
-		uint64_t end = piece->arena_offset + piece->bytes, unit;
+static void
+add_unit(struct pieces *pieces, const struct placement *placement, uint64_t r,
+	 const struct checksum_unit *unit, uint64_t place)
+{
+	const struct run *run = &placement->runs[r];
+	struct piece *piece = pieces->n ? &pieces->list[pieces->n - 1] : NULL;
 
-		for (; next < plan->n_units; next++) {
-			unit = pieces->units[next];
-			if (plan->units[unit].offset + plan->units[unit].bytes >
-			    piece->arena_offset)
-				break;
-		}
-		piece->first_unit = next;
-		for (uint64_t k = next; k < plan->n_units; k++) {
-			unit = pieces->units[k];
-			if (plan->units[unit].offset >= end)
-				break;
-			if (pieces->waiting[unit]++ == 0)
-				pieces->open[plan->units[unit].slice]++;
-			piece->n_units++;
+	if (!piece || !piece_takes(piece, r, unit)) {
+		piece = &pieces->list[pieces->n++];
+		*piece = (struct piece){
+			.shard = run->shard,
+			.slice = run->slice,
+			.run = r,
+			.file_offset = run->file_offset + (unit->offset - run->arena_offset),
+			.arena_offset = unit->offset,
+			.first_unit = place,
+		};
+		pieces->in_slice[run->slice]++;
+	}
+	piece->bytes = unit->offset + unit->bytes - piece->arena_offset;
+	piece->n_units++;
+	pieces->of_unit[pieces->units[place]] = pieces->n - 1;
+}
+
+/* Runs and units are both in the order of place, and neither overlap among themselves. */
+static void
+cut(struct pieces *pieces, const struct placement *placement, const struct checksum_plan *plan,
+    const bool *skip)
+{
+	uint64_t r = 0;
+
+	for (uint64_t i = 0; i < plan->n_units; i++) {
+		const struct checksum_unit *unit = &plan->units[pieces->units[i]];
+
+		while (r < placement->n_runs &&
+		       unit->offset >= placement->runs[r].arena_offset + placement->runs[r].bytes)
+			r++;
+		if (r == placement->n_runs || unit->offset < placement->runs[r].arena_offset ||
+		    (skip && skip[unit->slice])) {
+			pieces->of_unit[pieces->units[i]] = PIECE_NONE;
+			pieces->skipped_bytes += unit->bytes;
+		} else {
+			add_unit(pieces, placement, r, unit, i);
 		}
 	}
+	for (uint64_t i = 0; i < pieces->n; i++)
+		pieces->bytes += pieces->list[i].bytes;
 }
 
 int
 pieces_open(struct pieces *ret, const struct placement *placement, const struct checksum_plan *plan,
 	    const bool *skip, struct error *err)
 {
-	struct pieces pieces = { 0 };
-	uint64_t n = 0;
+	struct pieces pieces = { .n_slices = placement->n_slices };
 
-	for (uint64_t i = 0; i < placement->n_runs; i++)
-		if (!skip || !skip[placement->runs[i].slice])
-			n += cut_run(&placement->runs[i], NULL);
-	pieces.list = calloc(n + 1, sizeof(*pieces.list));
+	pieces.list = calloc(plan->n_units + 1, sizeof(*pieces.list));
 	pieces.units = calloc(plan->n_units + 1, sizeof(*pieces.units));
-	pieces.waiting = calloc(plan->n_units + 1, sizeof(*pieces.waiting));
-	pieces.open = calloc(placement->n_slices, sizeof(*pieces.open));
-	if (!pieces.list || !pieces.units || !pieces.waiting || !pieces.open) {
+	pieces.of_unit = calloc(plan->n_units + 1, sizeof(*pieces.of_unit));
+	pieces.in_slice = calloc(placement->n_slices, sizeof(*pieces.in_slice));
+	if (!pieces.list || !pieces.units || !pieces.of_unit || !pieces.in_slice) {
 		pieces_close(&pieces);
-		return error_sys(err, -ENOMEM, "%" PRIu64 " pieces", n);
-	}
-	for (uint64_t i = 0; i < placement->n_runs; i++) {
-		const struct run *run = &placement->runs[i];
-
-		if (skip && skip[run->slice])
-			continue;
-		pieces.n += cut_run(run, &pieces.list[pieces.n]);
-		pieces.bytes += run->bytes;
+		return error_sys(err, -ENOMEM, "%" PRIu64 " pieces", plan->n_units);
 	}
 	for (uint64_t i = 0; i < plan->n_units; i++)
 		pieces.units[i] = i;
 	qsort_r(pieces.units, plan->n_units, sizeof(*pieces.units), compare_units, plan->units);
-	link_units(&pieces, plan);
+	cut(&pieces, placement, plan, skip);
 	*ret = pieces;
 	return 0;
 }
@@ -113,7 +96,7 @@ pieces_close(struct pieces *pieces)
 {
 	free(pieces->list);
 	free(pieces->units);
-	free(pieces->waiting);
-	free(pieces->open);
+	free(pieces->of_unit);
+	free(pieces->in_slice);
 	*pieces = (struct pieces){ 0 };
 }

@@ -3,10 +3,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/checked.h"
 #include "loader/fetch.h"
 
 struct reader {
@@ -15,8 +13,6 @@ struct reader {
 	pthread_t *threads;
 	uint32_t n_threads; /* started */
 	bool joined;
-	atomic_uint_fast64_t next; /* piece */
-	atomic_bool stop;
 	pthread_mutex_t lock; /* the rest, and the calls of events */
 	uint64_t bytes;
 	uint32_t running;
@@ -34,49 +30,50 @@ reader_fail(struct reader *reader, int rc, const struct error *err)
 		reader->err = *err;
 	}
 	pthread_mutex_unlock(&reader->lock);
-	atomic_store(&reader->stop, true);
+	piece_queue_stop(reader->config.queue);
 }
 
 static void
-begin_piece(struct reader *reader, const struct piece *piece)
+begin_span(struct reader *reader, const struct span *span)
 {
 	const struct reader_events *events = &reader->config.events;
+	uint32_t slice = span->whole.slice;
 
 	pthread_mutex_lock(&reader->lock);
-	if (!reader->begun[piece->slice]) {
-		reader->begun[piece->slice] = true;
+	if (!reader->begun[slice]) {
+		reader->begun[slice] = true;
 		if (events->begun)
-			events->begun(events->arg, piece->slice);
+			events->begun(events->arg, slice);
 	}
 	pthread_mutex_unlock(&reader->lock);
 }
 
-/* The counters are decremented with acquire and release: whoever takes one to 0 sees what all
- * others wrote before, the piece's bytes for a unit and the units' hashes for a slice. */
+/* Hashes first, then says that the pieces are done: who finds a slice filled sees all its hashes.
+ */
 static void
-end_piece(struct reader *reader, const struct piece *piece)
+end_span(struct reader *reader, const struct span *span)
 {
 	const struct reader_config *config = &reader->config;
+	const struct reader_events *events = &config->events;
 	struct checksum_unit *units = config->plan->units;
-	uint32_t filled = 0;
+	uint32_t slice = span->whole.slice;
+	bool filled, demanded;
 
-	for (uint64_t i = 0; i < piece->n_units; i++) {
-		uint64_t unit = config->pieces->units[piece->first_unit + i];
+	for (uint64_t i = 0; i < span->whole.n_units; i++) {
+		uint64_t unit = config->pieces->units[span->whole.first_unit + i];
 
-		if (__atomic_sub_fetch(&config->pieces->waiting[unit], 1, __ATOMIC_ACQ_REL) != 0)
-			continue;
 		units[unit].hash = checksum_unit_hash(&units[unit], config->arena);
-		if (__atomic_sub_fetch(&config->pieces->open[piece->slice], 1, __ATOMIC_ACQ_REL) ==
-		    0)
-			filled++;
 	}
+	demanded = piece_queue_done(config->queue, span, &filled);
 	pthread_mutex_lock(&reader->lock);
-	reader->bytes += piece->bytes;
-	if (config->events.moved)
-		config->events.moved(config->events.arg, reader->bytes);
-	if (filled && config->events.filled)
-		config->events.filled(config->events.arg, piece->slice,
-				      checksum_slice(config->plan, piece->slice));
+	for (uint64_t i = 0; i < span->n; i++)
+		reader->bytes += config->pieces->list[span->first + i].bytes;
+	if (demanded && events->demanded)
+		events->demanded(events->arg);
+	if (events->moved)
+		events->moved(events->arg, reader->bytes);
+	if (filled && events->filled)
+		events->filled(events->arg, slice, checksum_slice(config->plan, slice));
 	pthread_mutex_unlock(&reader->lock);
 }
 
@@ -85,24 +82,22 @@ reader_thread(void *arg)
 {
 	struct reader *reader = arg;
 	const struct reader_events *events = &reader->config.events;
+	struct bounce bounce = { 0 };
 	struct error err;
+	struct span span;
 
-	while (!atomic_load(&reader->stop)) {
-		uint64_t i = atomic_fetch_add(&reader->next, 1);
-		const struct piece *piece;
+	while (piece_queue_take(reader->config.queue, &span)) {
 		int rc;
 
-		if (i >= reader->config.pieces->n)
-			break;
-		piece = &reader->config.pieces->list[i];
-		begin_piece(reader, piece);
-		rc = fetch_piece(&reader->fetch, piece, &err);
+		begin_span(reader, &span);
+		rc = fetch_piece(&reader->fetch, &span.whole, &bounce, &err);
 		if (rc < 0) {
 			reader_fail(reader, rc, &err);
 			break;
 		}
-		end_piece(reader, piece);
+		end_span(reader, &span);
 	}
+	bounce_close(&bounce);
 	pthread_mutex_lock(&reader->lock);
 	if (--reader->running == 0 && events->ended)
 		events->ended(events->arg);
@@ -129,10 +124,34 @@ start_threads(struct reader *reader)
 	return rc;
 }
 
+static void
+reader_fell_back(void *arg, const char *why)
+{
+	struct reader *reader = arg;
+	const struct reader_events *events = &reader->config.events;
+
+	pthread_mutex_lock(&reader->lock);
+	events->fell_back(events->arg, why);
+	pthread_mutex_unlock(&reader->lock);
+}
+
+uint32_t
+reader_default_threads(uint32_t cores, bool direct)
+{
+	uint32_t least = direct ? 8 : 2, most = direct ? 24 : 16;
+	uint32_t threads = direct ? cores + cores / 2 : 2 * cores;
+
+	if (threads < least)
+		return least;
+	return threads < most ? threads : most;
+}
+
 int
 reader_open(struct reader **ret, const struct reader_config *config, struct error *err)
 {
 	struct reader *reader = calloc(1, sizeof(*reader));
+	struct fetch_fallback fallback = { config->events.fell_back ? reader_fell_back : NULL,
+					   reader };
 	int rc;
 
 	if (!reader)
@@ -144,7 +163,7 @@ reader_open(struct reader **ret, const struct reader_config *config, struct erro
 	rc = reader->threads && reader->begun ? 0 : error_sys(err, -ENOMEM, "reader");
 	if (rc == 0)
 		rc = fetch_open(&reader->fetch, config->io, config->files, config->placement,
-				config->arena, config->direct, err);
+				config->arena, config->direct, &fallback, err);
 	if (rc == 0) {
 		rc = start_threads(reader);
 		if (rc < 0)
@@ -178,7 +197,7 @@ reader_join(struct reader *reader, struct error *err)
 void
 reader_stop(struct reader *reader)
 {
-	atomic_store(&reader->stop, true);
+	piece_queue_stop(reader->config.queue);
 }
 
 void

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "common/checked.h"
 
@@ -49,6 +50,32 @@ fake_read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
 	return n;
 }
 
+/* As one read into memory that is in one piece, and as aligned as the several are. */
+static int64_t
+fake_readv_at(int fd, const struct iovec *to, int n, uint64_t offset)
+{
+	uint64_t bytes = 0, at = 0;
+	uint8_t *whole;
+	int64_t got;
+
+	for (int i = 0; i < n; i++) {
+		if (((uintptr_t)to[i].iov_base | to[i].iov_len) % IO_BLOCK)
+			atomic_store(&fake.misaligned, true);
+		bytes += to[i].iov_len;
+	}
+	whole = aligned_alloc(IO_BLOCK, bytes);
+	assert(whole);
+	got = fake_read_at(fd, whole, bytes, offset);
+	for (int i = 0; i < n && got > 0 && at < (uint64_t)got; i++) {
+		uint64_t left = (uint64_t)got - at;
+
+		memcpy(to[i].iov_base, whole + at, left < to[i].iov_len ? left : to[i].iov_len);
+		at += to[i].iov_len;
+	}
+	free(whole);
+	return got;
+}
+
 static int
 fake_populate(void *at, uint64_t bytes)
 {
@@ -72,6 +99,7 @@ fake_direct_align(int fd, uint32_t *ret)
 
 const struct io_calls fake_io = {
 	.read_at = fake_read_at,
+	.readv_at = fake_readv_at,
 	.populate = fake_populate,
 	.open_direct = fake_open_direct,
 	.direct_align = fake_direct_align,

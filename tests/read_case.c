@@ -39,6 +39,14 @@ on_filled(void *arg, uint32_t slice, uint64_t checksum)
 }
 
 static void
+on_demanded(void *arg)
+{
+	struct read_seen *seen = arg;
+
+	seen->demanded++;
+}
+
+static void
 on_ended(void *arg)
 {
 	struct read_seen *seen = arg;
@@ -60,6 +68,7 @@ read_case_open(struct read_case *load, const bool *skip)
 					    load->placement.n_slices, &err),
 			 0);
 	assert_int_equal(pieces_open(&load->pieces, &load->placement, &load->plan, skip, &err), 0);
+	assert_int_equal(piece_queue_open(&load->queue, &load->pieces, &err), 0);
 	load->arena = aligned_alloc(IO_BLOCK, load->placement.bytes);
 	assert_non_null(load->arena);
 	memset(load->arena, 0xa5, load->placement.bytes);
@@ -73,11 +82,17 @@ read_case_config(struct read_case *load, uint32_t threads, bool direct)
 		.files = &load->files,
 		.placement = &load->placement,
 		.pieces = &load->pieces,
+		.queue = load->queue,
 		.plan = &load->plan,
 		.arena = load->arena,
 		.threads = threads,
 		.direct = direct,
-		.events = { &load->seen, on_begun, on_moved, on_filled, on_ended },
+		.events = { .arg = &load->seen,
+			    .begun = on_begun,
+			    .moved = on_moved,
+			    .filled = on_filled,
+			    .demanded = on_demanded,
+			    .ended = on_ended },
 	};
 }
 
@@ -120,6 +135,7 @@ void
 read_case_close(struct read_case *load)
 {
 	free(load->arena);
+	piece_queue_close(load->queue);
 	pieces_close(&load->pieces);
 	checksum_plan_close(&load->plan);
 	placement_close(&load->placement);

@@ -6,7 +6,7 @@
 #include "tests/fake_files.h"
 
 struct read_seen {
-	uint32_t begun[8], filled[8], ended;
+	uint32_t begun[8], filled[8], demanded, fell_back, ended;
 	uint64_t checksums[8];
 	uint64_t bytes;
 };
@@ -16,6 +16,7 @@ struct read_case {
 	struct placement placement;
 	struct checksum_plan plan;
 	struct pieces pieces;
+	struct piece_queue *queue;
 	uint8_t *arena;
 	struct read_seen seen;
 	struct error err;

@@ -8,8 +8,6 @@
 
 #include <cmocka.h>
 
-#include "common/checked.h"
-#include "loader/io.h"
 #include "loader/pieces.h"
 #include "tests/random_tensors.h"
 
@@ -48,111 +46,111 @@ uncut(struct cut *c)
 }
 
 static void
-pieces_cover_each_run_once_and_in_order(void **state)
+pieces_lie_in_runs_in_order_and_share_no_byte(void **state)
 {
 	struct cut c;
 
 	(void)state;
 	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
-		uint64_t next = 0, bytes = 0;
+		uint64_t end = 0, bytes = 0;
 
 		cut(&c, seed, NULL);
-		for (uint64_t i = 0; i < c.placement.n_runs; i++) {
-			const struct run *run = &c.placement.runs[i];
-			uint64_t at = 0;
+		for (uint64_t i = 0; i < c.pieces.n; i++) {
+			const struct piece *piece = &c.pieces.list[i];
+			const struct run *run = &c.placement.runs[piece->run];
+			uint64_t at = piece->arena_offset - run->arena_offset;
 
-			while (at < run->bytes) {
-				const struct piece *piece = &c.pieces.list[next++];
-
-				assert_true(next <= c.pieces.n);
-				assert_int_equal(piece->shard, run->shard);
-				assert_int_equal(piece->slice, run->slice);
-				assert_int_equal(piece->file_offset, run->file_offset + at);
-				assert_int_equal(piece->arena_offset, run->arena_offset + at);
-				assert_true(piece->bytes > 0);
-				at += piece->bytes;
-			}
-			assert_int_equal(at, run->bytes);
-			bytes += run->bytes;
+			assert_int_equal(piece->shard, run->shard);
+			assert_int_equal(piece->slice, run->slice);
+			assert_true(piece->arena_offset >= end && piece->bytes > 0);
+			assert_int_equal(piece->file_offset, run->file_offset + at);
+			assert_true(at + piece->bytes <= run->bytes);
+			end = piece->arena_offset + piece->bytes;
+			bytes += piece->bytes;
 		}
-		assert_int_equal(next, c.pieces.n);
 		assert_int_equal(bytes, c.pieces.bytes);
+		assert_int_equal(c.pieces.skipped_bytes, 0);
 		uncut(&c);
 	}
 }
 
 static void
-the_blocks_of_pieces_are_bounded_and_disjoint(void **state)
+every_unit_lies_whole_in_the_piece_that_knows_it(void **state)
 {
 	struct cut c;
 
 	(void)state;
 	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
-		uint64_t end = 0;
+		uint64_t known = 0;
 
-		cut(&c, seed, NULL);
-		for (uint64_t i = 0; i < c.pieces.n; i++) {
-			const struct piece *piece = &c.pieces.list[i];
-			uint64_t from = round_down(piece->arena_offset, IO_BLOCK);
-
-			assert_true(from >= end);
-			end = round_up(piece->arena_offset + piece->bytes, IO_BLOCK);
-			assert_true(end - from <= PIECE_BYTES);
-		}
-		uncut(&c);
-	}
-}
-
-static bool
-touches(const struct piece *piece, const struct checksum_unit *unit)
-{
-	return piece->arena_offset < unit->offset + unit->bytes &&
-	       unit->offset < piece->arena_offset + piece->bytes;
-}
-
-static void
-pieces_know_exactly_the_units_they_touch(void **state)
-{
-	struct cut c;
-
-	(void)state;
-	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
-		cut(&c, seed, NULL);
-		for (uint64_t i = 0; i < c.pieces.n; i++) {
-			const struct piece *piece = &c.pieces.list[i];
-			uint64_t count = 0;
-
-			for (uint64_t k = 0; k < c.plan.n_units; k++)
-				count += touches(piece, &c.plan.units[k]);
-			assert_int_equal(piece->n_units, count);
-			for (uint64_t k = 0; k < piece->n_units; k++)
-				assert_true(touches(
-				    piece, &c.plan.units[c.pieces.units[piece->first_unit + k]]));
-		}
-		uncut(&c);
-	}
-}
-
-static void
-counters_say_what_a_unit_and_a_slice_wait_for(void **state)
-{
-	struct cut c;
-
-	(void)state;
-	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
 		cut(&c, seed, NULL);
 		for (uint64_t k = 0; k < c.plan.n_units; k++) {
-			uint32_t count = 0;
+			const struct piece *piece = &c.pieces.list[c.pieces.of_unit[k]];
 
-			for (uint64_t i = 0; i < c.pieces.n; i++)
-				count += touches(&c.pieces.list[i], &c.plan.units[k]);
-			assert_true(count > 0);
-			assert_int_equal(c.pieces.waiting[k], count);
+			assert_true(c.pieces.of_unit[k] < c.pieces.n);
+			assert_true(c.plan.units[k].offset >= piece->arena_offset);
+			assert_true(c.plan.units[k].offset + c.plan.units[k].bytes <=
+				    piece->arena_offset + piece->bytes);
 		}
-		for (uint32_t i = 0; i < c.placement.n_slices; i++)
-			assert_int_equal(c.pieces.open[i], c.plan.first[i + 1] - c.plan.first[i]);
+		for (uint64_t i = 0; i < c.pieces.n; i++) {
+			const struct piece *piece = &c.pieces.list[i];
+
+			for (uint64_t k = 0; k < piece->n_units; k++)
+				assert_int_equal(
+				    c.pieces.of_unit[c.pieces.units[piece->first_unit + k]], i);
+			known += piece->n_units;
+		}
+		assert_int_equal(known, c.plan.n_units);
 		uncut(&c);
 	}
+}
+
+static void
+a_piece_is_small_or_one_unit(void **state)
+{
+	struct cut c;
+
+	(void)state;
+	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
+		cut(&c, seed, NULL);
+		for (uint64_t i = 0; i < c.pieces.n; i++)
+			assert_true(c.pieces.list[i].bytes <= PIECE_BYTES ||
+				    c.pieces.list[i].n_units == 1);
+		uncut(&c);
+	}
+}
+
+/* So that small experts are not read one by one. */
+static void
+neighbours_are_grouped_as_far_as_they_fit(void **state)
+{
+	struct cut c;
+
+	(void)state;
+	for (uint32_t seed = 0; seed < ROUNDS; seed++) {
+		cut(&c, seed, NULL);
+		for (uint64_t i = 1; i < c.pieces.n; i++) {
+			const struct piece *before = &c.pieces.list[i - 1];
+			const struct piece *piece = &c.pieces.list[i];
+			const struct checksum_unit *unit =
+			    &c.plan.units[c.pieces.units[piece->first_unit]];
+
+			if (before->run == piece->run)
+				assert_true(unit->offset + unit->bytes - before->arena_offset >
+					    PIECE_BYTES);
+		}
+		uncut(&c);
+	}
+}
+
+static uint64_t
+count_pieces(const struct pieces *pieces, uint32_t slice)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < pieces->n; i++)
+		n += pieces->list[i].slice == slice;
+	return n;
 }
 
 static void
@@ -167,9 +165,14 @@ a_filled_slice_gets_no_piece(void **state)
 		cut(&c, seed, skip);
 		for (uint64_t i = 0; i < c.pieces.n; i++)
 			assert_false(skip[c.pieces.list[i].slice]);
-		for (uint32_t i = 0; i < c.placement.n_slices; i++)
-			assert_int_equal(c.pieces.open[i],
-					 skip[i] ? 0 : c.plan.first[i + 1] - c.plan.first[i]);
+		for (uint32_t i = 0; i < c.placement.n_slices; i++) {
+			assert_int_equal(c.pieces.in_slice[i], count_pieces(&c.pieces, i));
+			assert_true(skip[i] == (c.pieces.in_slice[i] == 0) ||
+				    c.plan.first[i] == c.plan.first[i + 1]);
+		}
+		for (uint64_t k = 0; k < c.plan.n_units; k++)
+			assert_int_equal(c.pieces.of_unit[k] == PIECE_NONE,
+					 skip[c.plan.units[k].slice]);
 		uncut(&c);
 	}
 }
@@ -178,10 +181,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces_cover_each_run_once_and_in_order),
-		cmocka_unit_test(the_blocks_of_pieces_are_bounded_and_disjoint),
-		cmocka_unit_test(pieces_know_exactly_the_units_they_touch),
-		cmocka_unit_test(counters_say_what_a_unit_and_a_slice_wait_for),
+		cmocka_unit_test(pieces_lie_in_runs_in_order_and_share_no_byte),
+		cmocka_unit_test(every_unit_lies_whole_in_the_piece_that_knows_it),
+		cmocka_unit_test(a_piece_is_small_or_one_unit),
+		cmocka_unit_test(neighbours_are_grouped_as_far_as_they_fit),
 		cmocka_unit_test(a_filled_slice_gets_no_piece),
 	};
 

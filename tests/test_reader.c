@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "loader/direct_read.h"
 #include "tests/read_case.h"
 
 static void
@@ -198,7 +199,7 @@ direct_that_cannot_be_had_is_refused_at_open(void **state)
 	fake.align = 0; /* a tmpfs */
 	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
 	assert_non_null(strstr(load.err.text, "first.gguf: its file system has no direct reading"));
-	fake.align = 65536;
+	fake.align = 2 * DIRECT_MAX_ALIGN;
 	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
 	fake.align = 512;
 	fake.open_fails = -EINVAL;
