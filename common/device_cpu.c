@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "common/device.h"
 #include "common/device_ops.h"
+#include "common/memory_lock.h"
 #include "common/shared_memory.h"
 
 #define KIB ((uint64_t)1024)
@@ -85,19 +85,9 @@ cpu_import_path(struct device *device, const char *path, uint64_t bytes, struct 
 static int
 cpu_register(struct device *device, void *at, uint64_t bytes, bool read_only, struct error *err)
 {
-	struct rlimit limit = { 0 };
-	int rc;
-
 	(void)device;
 	(void)read_only;
-	if (mlock(at, bytes) == 0)
-		return 0;
-	rc = -errno;
-	getrlimit(RLIMIT_MEMLOCK, &limit);
-	return error_sys(err, rc,
-			 "mlock of %" PRIu64 " KiB refused (ulimit -l is %" PRIu64
-			 " KiB, raise it to lock all)",
-			 bytes / KIB, (uint64_t)limit.rlim_cur / KIB);
+	return memory_lock(at, bytes, err);
 }
 
 static void

@@ -14,12 +14,15 @@ struct pinner_options {
 	const char *dir;
 	const char *device;
 	uint64_t vram_mib; /* 0 = no cap */
+	struct pin_config pin;
 };
 
 static int
 pinner_read_options(int argc, char **argv, struct pinner_options *ret, struct error *err)
 {
+	static const char *const orders[] = { "after", "before", NULL };
 	struct pinner_options options = { .device = "auto" };
+	const char *order = "after", *gib = "auto";
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--device", .kind = OPTION_TEXT, .to = &options.device },
@@ -27,6 +30,8 @@ pinner_read_options(int argc, char **argv, struct pinner_options *ret, struct er
 		  .kind = OPTION_U64,
 		  .to = &options.vram_mib,
 		  .max = 1 << 24 },
+		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
+		{ .name = "--pin-gib", .kind = OPTION_TEXT, .to = &gib },
 	};
 	uint32_t n_words;
 	int rc =
@@ -36,6 +41,9 @@ pinner_read_options(int argc, char **argv, struct pinner_options *ret, struct er
 		return rc;
 	if (!options.dir)
 		return error_set(err, -EINVAL, "--dir: the runtime folder is missing");
+	rc = pin_config_read(&options.pin, order, gib, err);
+	if (rc < 0)
+		return rc;
 	*ret = options;
 	return 0;
 }
@@ -51,6 +59,10 @@ pinner_introduce(struct pinner *pinner, uint64_t cap, struct error *err)
 	if (pinning) {
 		board_text(&pinning->device, "%s", info->name);
 		board_text(&pinning->method, "%s", info->register_method);
+		board_text(&pinning->order, "%s",
+			   pinner->pin_config.order == PIN_BEFORE ? "before" : "after");
+		pinning->capped = pinner->pin_config.capped;
+		pinning->cap_bytes = pinner->pin_config.cap;
 		pinning->device_bytes_cap = cap;
 		board_text(&state->reason, "waits for the loader");
 	}
@@ -70,16 +82,16 @@ pinner_loop(struct pinner *pinner, struct watch *loader, struct error *err)
 
 	do {
 		state = watch_get(loader);
-		if (!state)
-			continue;
 		rc = registrar_follow(pinner, state, err);
-		hearth__state__free_unpacked(state, NULL);
-	} while (rc == 0 && service_wait(pinner->service, &seen, 0));
+		if (state)
+			hearth__state__free_unpacked(state, NULL);
+	} while (rc == 1 ? !service_leaving(pinner->service)
+			 : rc == 0 && service_wait(pinner->service, &seen, 0));
 	if (rc == -ESTALE) {
 		log_info("%s: leaving, to be started afresh", err->text);
 		return 0;
 	}
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 static int
@@ -113,7 +125,7 @@ pinner_serve(struct pinner *pinner, const struct pinner_options *options, struct
 static int
 pinner_run(struct service *service, const struct pinner_options *options, struct error *err)
 {
-	struct pinner pinner = { .service = service };
+	struct pinner pinner = { .service = service, .pin_config = options->pin };
 	int rc;
 
 	pthread_mutex_init(&pinner.lock, NULL);
@@ -133,12 +145,7 @@ pinner_run(struct service *service, const struct pinner_options *options, struct
 	board_close(pinner.board);
 	slot_table_close(&pinner.slots);
 	lending_close(&pinner.lending);
-	if (pinner.attached) {
-		model_close(&pinner.model);
-		arena_close(&pinner.arena);
-		free(pinner.usable);
-		free(pinner.filled);
-	}
+	registrar_close(&pinner);
 	device_close(pinner.device);
 	return rc;
 }

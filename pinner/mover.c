@@ -45,10 +45,9 @@ mover_copy(struct pinner *pinner, const struct slot_move *move, struct error *er
 	for (int role = 0; rc == 0 && role < N_ROLES; role++) {
 		const struct experts *experts = &layer->role[role];
 
-		rc = device_copy_in(pinner->device, slot + model_slot_offset(layer, role),
-				    pinner->arena.base + experts->offset +
-					move->expert * experts->stride,
-				    experts->bytes, err);
+		rc =
+		    pin_copy(pinner, slot + model_slot_offset(layer, role), move->layer + 1,
+			     experts->offset + move->expert * experts->stride, experts->bytes, err);
 	}
 	return rc;
 }

@@ -14,11 +14,13 @@
 #include "common/model.h"
 #include "common/service.h"
 #include "pinner/lending.h"
+#include "pinner/pin_plan.h"
 #include "pinner/slot_table.h"
 #include "proto/lend.pb-c.h"
 
 #define TRUNK_KEY "trunk"
 #define SLOTS_KEY "slots"
+#define KV_KEY "kv" /* lent: a worker serves */
 
 struct move_order; /* moves asked for and not done, with the call to answer */
 
@@ -30,8 +32,11 @@ struct pinner {
 	bool attached;        /* arena and model are there, for good */
 	struct arena arena;
 	struct model model;
-	bool *filled;     /* (slices): by the loader; main only */
-	bool *usable;     /* (slices): filled, and registered or refused */
+	/* What is registered; main only, but for what a copy asks of a usable slice. */
+	struct pin_config pin_config;
+	struct pin_plan plan;
+	bool ready;
+	bool *usable;     /* (slices): filled, and registered or not for good */
 	bool trunk_there; /* the region "trunk" is complete */
 	struct lending lending;
 	struct slot_table slots; /* of the region "slots"; n = 0: none */
@@ -57,8 +62,19 @@ void mover_stop(struct pinner *pinner, pthread_t thread);
 int mover_order(struct pinner *pinner, struct call *call, const struct slot_move *moves,
 		uint32_t n);
 
-/* registrar.c: what the loader's state calls for.  0 or -errno with a line; -ESTALE: the loader has
- * another arena now. */
+/* pin.c: carries out what the plan says of one slice, and tells it on the board. */
+void pin_register(struct pinner *pinner, uint32_t slice);
+void pin_lock(struct pinner *pinner, uint32_t slice);
+/* What the plan has decided, to the board. */
+void pin_publish(struct pinner *pinner);
+/* Starts a copy from the arena; `offset` and `bytes` lie in `slice`.  Lock held. */
+int pin_copy(struct pinner *pinner, void *to, uint32_t slice, uint64_t offset, uint64_t bytes,
+	     struct error *err);
+
+/* registrar.c: one step of what the loader's state (NULL: it is away) and the plan call for.  1:
+ * there may be more to do at once, by the newest state; 0: nothing until that changes; or -errno
+ * with a line, -ESTALE: the loader has another arena now. */
 int registrar_follow(struct pinner *pinner, const Hearth__State *loader, struct error *err);
+void registrar_close(struct pinner *pinner);
 
 #endif

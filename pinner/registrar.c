@@ -1,12 +1,10 @@
-/* The registrar: attaches the arena the loader names, registers each slice once the loader has
- * filled it, in order, and brings the trunk to a device that does not compute from the arena. */
+/* The registrar: attaches the arena the loader names, has its slices registered as the plan says,
+ * and brings the trunk to a device that does not compute from the arena. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/shared_memory.h"
 #include "pinner/pinner.h"
 
@@ -18,9 +16,11 @@ registrar_attach(struct pinner *pinner, const Hearth__Arena *named, struct error
 	struct arena_want want = { .bytes = named->bytes,
 				   .fingerprint = named->fingerprint,
 				   .layout_hash = named->layout_hash };
+	struct pin_plan plan = { 0 };
 	struct arena arena;
 	struct model model;
-	bool *usable, *filled;
+	bool *usable;
+	uint32_t n;
 	int rc;
 
 	rc = arena_attach(&arena, named->path, false, &want, err);
@@ -31,11 +31,10 @@ registrar_attach(struct pinner *pinner, const Hearth__Arena *named, struct error
 		arena_close(&arena);
 		return rc;
 	}
-	usable = calloc(arena.head->n_slices, sizeof(*usable));
-	filled = calloc(arena.head->n_slices, sizeof(*filled));
-	if (!usable || !filled) {
+	n = (uint32_t)arena.head->n_slices;
+	usable = calloc(n, sizeof(*usable));
+	if (!usable || pin_plan_open(&plan, &pinner->pin_config, arena.slices, n) < 0) {
 		free(usable);
-		free(filled);
 		model_close(&model);
 		arena_close(&arena);
 		return error_set(err, -ENOMEM, "arena: no memory for its slices");
@@ -43,11 +42,22 @@ registrar_attach(struct pinner *pinner, const Hearth__Arena *named, struct error
 	pthread_mutex_lock(&pinner->lock);
 	pinner->arena = arena;
 	pinner->model = model;
+	pinner->plan = plan;
 	pinner->usable = usable;
-	pinner->filled = filled;
 	pinner->attached = true;
 	pthread_mutex_unlock(&pinner->lock);
 	return 0;
+}
+
+void
+registrar_close(struct pinner *pinner)
+{
+	if (!pinner->attached)
+		return;
+	model_close(&pinner->model);
+	arena_close(&pinner->arena);
+	pin_plan_close(&pinner->plan);
+	free(pinner->usable);
 }
 
 /* The board names the arena through this process's own descriptor. */
@@ -89,77 +99,19 @@ static void
 registrar_note_filled(struct pinner *pinner, const Hearth__State *loader)
 {
 	Hearth__State *state = board_edit(pinner->board);
+	bool changed = false;
 
-	for (size_t i = 0; i < state->n_slices && i < loader->n_slices; i++) {
-		Hearth__Slice *slice = state->slices[i];
-
-		if (pinner->filled[i] ||
+	for (uint32_t i = 0; i < state->n_slices && i < loader->n_slices; i++) {
+		if (pinner->plan.slices[i].filled ||
 		    loader->slices[i]->state < HEARTH__SLICE_STATE__SLICE_FILLED)
 			continue;
-		pinner->filled[i] = true;
-		slice->state = HEARTH__SLICE_STATE__SLICE_FILLED;
-		slice->checksum = loader->slices[i]->checksum;
+		pin_plan_note_filled(&pinner->plan, i);
+		state->slices[i]->checksum = loader->slices[i]->checksum;
+		changed = true;
 	}
 	board_publish(pinner->board);
-}
-
-/* The first slice that is filled and not yet usable; n_slices: none. */
-static uint64_t
-registrar_next(const struct pinner *pinner)
-{
-	uint64_t i;
-
-	for (i = 0; i < pinner->arena.head->n_slices; i++) {
-		if (pinner->filled[i] && !pinner->usable[i])
-			break;
-	}
-	return i;
-}
-
-/* Registration that is refused costs speed, not correctness: it is noted and the start goes on. */
-static void
-registrar_register(struct pinner *pinner, uint64_t i)
-{
-	const struct arena_slice *slice = &pinner->arena.slices[i];
-	uint64_t begin = clock_ns(), end;
-	Hearth__Pinning *pinning;
-	Hearth__State *state;
-	struct error why;
-	int rc = 0;
-
-	if (slice->bytes > 0) {
-		rc = arena_lock(&pinner->arena);
-		if (rc < 0)
-			error_sys(&why, rc, "flock of the arena");
-		begin = clock_ns();
-		if (rc == 0) {
-			pthread_mutex_lock(&pinner->lock);
-			rc = device_register(pinner->device, pinner->arena.base + slice->offset,
-					     slice->bytes, true, &why);
-			pthread_mutex_unlock(&pinner->lock);
-			arena_unlock(&pinner->arena);
-		}
-	}
-	end = clock_ns();
-	pthread_mutex_lock(&pinner->lock);
-	pinner->usable[i] = true;
-	pthread_mutex_unlock(&pinner->lock);
-	state = board_edit(pinner->board);
-	pinning = board_pinning(state);
-	state->slices[i]->begin_ns = begin;
-	state->slices[i]->end_ns = end;
-	if (rc == 0) {
-		state->slices[i]->state = HEARTH__SLICE_STATE__SLICE_REGISTERED;
-		pinning->registered_bytes += slice->bytes;
-		pinning->register_ns += end - begin;
-	} else {
-		if (pinning->refused_bytes == 0)
-			log_warn("%s: %s", slice->name, why.text);
-		pinning->refused_bytes += slice->bytes;
-		board_text(&pinning->refusal, "%s", why.text);
-		board_text(&state->slices[i]->note, "not registered: %s", why.text);
-	}
-	board_publish(pinner->board);
+	if (changed)
+		pin_publish(pinner);
 }
 
 static int
@@ -173,8 +125,7 @@ registrar_copy_trunk(struct pinner *pinner, const struct region *region, struct 
 		uint64_t n = slice->bytes - at < COPY_PIECE ? slice->bytes - at : COPY_PIECE;
 
 		pthread_mutex_lock(&pinner->lock);
-		rc = device_copy_in(pinner->device, to + at,
-				    pinner->arena.base + slice->offset + at, n, err);
+		rc = pin_copy(pinner, to + at, 0, slice->offset + at, n, err);
 		if (rc == 0)
 			rc = device_wait(pinner->device, err);
 		pthread_mutex_unlock(&pinner->lock);
@@ -211,49 +162,68 @@ registrar_upload_trunk(struct pinner *pinner, struct error *err)
 	return 0;
 }
 
-static bool
-registrar_is_done(const struct pinner *pinner)
+/* The arena that the loader names is attached, and its news are taken over. */
+static int
+registrar_hear(struct pinner *pinner, const Hearth__State *loader, struct error *err)
 {
-	for (uint64_t i = 0; i < pinner->arena.head->n_slices; i++) {
-		if (!pinner->usable[i])
-			return false;
+	int rc = 0;
+
+	if (!pinner->attached) {
+		rc = registrar_attach(pinner, loader->arena, err);
+		if (rc == 0)
+			rc = registrar_publish_arena(pinner, loader, err);
+		if (rc == 0)
+			pin_publish(pinner); /* what is over the cap holds up no reader */
+	} else if (loader->arena->inode != pinner->arena.inode) {
+		rc = error_set(err, -ESTALE, "the loader has another arena now");
 	}
-	return true;
+	if (rc == 0 && !pin_plan_done(&pinner->plan))
+		registrar_note_filled(pinner, loader);
+	return rc;
+}
+
+/* The trunk goes first: a worker can do nothing without it. */
+static int
+registrar_step(struct pinner *pinner, bool needs_trunk, struct error *err)
+{
+	struct pin_plan *plan = &pinner->plan;
+	uint32_t i;
+
+	if (needs_trunk && !pinner->trunk_there && pin_plan_usable(plan, 0)) {
+		int rc = registrar_upload_trunk(pinner, err);
+
+		return rc < 0 ? rc : 1;
+	}
+	i = pin_plan_next(plan);
+	if (i < plan->n) {
+		pin_register(pinner, i);
+		return 1;
+	}
+	i = pin_plan_next_lock(plan);
+	/* On the cpu registering is locking: what is not registered is not to be locked either. */
+	if (i < plan->n && device_describe(pinner->device)->cuda) {
+		pin_lock(pinner, i);
+		return 1;
+	}
+	return 0;
 }
 
 int
 registrar_follow(struct pinner *pinner, const Hearth__State *loader, struct error *err)
 {
 	bool needs_trunk = !device_describe(pinner->device)->computes_from_host;
-	uint64_t i;
-	int rc;
+	int rc = 0;
 
-	if (!loader->arena || loader->arena->inode == 0)
-		return 0;
-	if (!pinner->attached) {
-		rc = registrar_attach(pinner, loader->arena, err);
-		if (rc == 0)
-			rc = registrar_publish_arena(pinner, loader, err);
-		if (rc < 0)
-			return rc;
-	} else if (loader->arena->inode != pinner->arena.inode) {
-		return error_set(err, -ESTALE, "the loader has another arena now");
-	}
-	if (registrar_is_done(pinner))
-		return 0;
-	registrar_note_filled(pinner, loader);
-	while ((i = registrar_next(pinner)) < pinner->arena.head->n_slices &&
-	       !service_leaving(pinner->service)) {
-		registrar_register(pinner, i);
-		if (i == 0 && needs_trunk) {
-			rc = registrar_upload_trunk(pinner, err);
-			if (rc < 0)
-				return rc;
-		}
-	}
-	if (registrar_is_done(pinner)) {
+	if (loader && loader->arena && loader->arena->inode != 0)
+		rc = registrar_hear(pinner, loader, err);
+	if (rc < 0 || !pinner->attached)
+		return rc;
+	rc = registrar_step(pinner, needs_trunk, err);
+	if (rc >= 0 && !pinner->ready && pin_plan_done(&pinner->plan) &&
+	    (!needs_trunk || pinner->trunk_there)) {
+		pinner->ready = true;
 		desk_publish(pinner);
 		board_phase(pinner->board, HEARTH__PHASE__PHASE_READY, "%s", "");
 	}
-	return 0;
+	return rc;
 }

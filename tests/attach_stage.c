@@ -28,8 +28,13 @@ service_make(struct service *service)
 void
 loader_fill(struct attach_stage *stage, uint32_t slice)
 {
+	int rc;
+
 	stage->loader->slices[slice]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
-	if (registrar_follow(&stage->pinner, stage->loader, &stage->err) < 0)
+	do {
+		rc = registrar_follow(&stage->pinner, stage->loader, &stage->err);
+	} while (rc == 1);
+	if (rc < 0)
 		fail_msg("%s", stage->err.text);
 }
 
@@ -89,12 +94,7 @@ pinner_stop(struct attach_stage *stage)
 	board_close(pinner->board);
 	slot_table_close(&pinner->slots);
 	lending_close(&pinner->lending);
-	if (pinner->attached) {
-		model_close(&pinner->model);
-		arena_close(&pinner->arena);
-		free(pinner->usable);
-		free(pinner->filled);
-	}
+	registrar_close(pinner);
 	device_close(pinner->device);
 	pthread_cond_destroy(&pinner->moves);
 	pthread_mutex_destroy(&pinner->lock);
