@@ -40,6 +40,7 @@ usage() {
 		       ./run.sh down
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
+		         --pin-gib N|auto|0
 		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
 	END
 }
@@ -53,9 +54,10 @@ declare -A options=() # stage -> its options: words without blanks
 
 # What a value must look like, and which stages take it.
 declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
-	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}')
+	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
+	[--pin-gib]='auto|[0-9]{1,7}')
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
-	[--threads]='loader worker' [--vram-mib]=pinner)
+	[--threads]='loader worker' [--vram-mib]=pinner [--pin-gib]=pinner)
 
 take_name() { # words... (every command has --name; the other words go to `words`)
 	while (($#)); do

@@ -38,7 +38,7 @@ desk_reply_slots(struct pinner *pinner, struct call *call, Hearth__LendReply *re
 {
 	const struct slot_table *table = &pinner->slots;
 	Hearth__Slot *slots = calloc(table->n + 1, sizeof(*slots));
-	Hearth__Slot **list = calloc(table->n + 1, sizeof(*list));
+	Hearth__Slot **list = calloc(table->n + 1, sizeof(Hearth__Slot *));
 
 	if (!slots || !list)
 		abort(); /* the answer would lie about what is warm */
@@ -123,7 +123,7 @@ desk_lend(struct pinner *pinner, struct call *call, const Hearth__Lend *lend, st
 				  .bytes = lend->bytes,
 				  .host = lend->place == HEARTH__PLACE__PLACE_HOST,
 				  .replace = lend->replace };
-	const struct region *region;
+	const struct region *region = NULL;
 	bool fresh = false;
 	int rc;
 
@@ -140,7 +140,7 @@ desk_lend(struct pinner *pinner, struct call *call, const Hearth__Lend *lend, st
 		if (rc == 0 && fresh && strcmp(lend->key, SLOTS_KEY) == 0)
 			rc = desk_new_slots(pinner, region, err);
 	}
-	if (rc == 0)
+	if (rc == 0 && region)
 		desk_grant(pinner, call, region, fresh);
 	return rc;
 }
@@ -238,7 +238,7 @@ desk_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n)
 static void
 desk_list_regions(Hearth__Pinning *pinning, const struct lending *lending, const char *device)
 {
-	Hearth__Region **list = calloc(lending->n + 1, sizeof(*list));
+	Hearth__Region **list = calloc(lending->n + 1, sizeof(Hearth__Region *));
 	size_t n = 0;
 
 	if (!list)

@@ -71,7 +71,7 @@ region_make(struct region *region, struct device *device, const struct lend_wish
 	int rc;
 
 	*region = (struct region){ .host = wish->host, .bytes = wish->bytes };
-	strcpy(region->key, wish->key); /* key_is_sound has measured it */
+	memcpy(region->key, wish->key, strlen(wish->key) + 1); /* key_is_sound has measured it */
 	region->device.fd = -1;
 	if (wish->host)
 		return shared_memory_create(&region->shared, wish->key, wish->bytes, err);

@@ -153,7 +153,7 @@ pinner_run(struct service *service, const struct pinner_options *options, struct
 int
 main(int argc, char **argv)
 {
-	struct pinner_options options;
+	struct pinner_options options = { 0 };
 	struct service service;
 	struct error err;
 	int rc;

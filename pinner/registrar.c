@@ -85,7 +85,8 @@ registrar_publish_arena(struct pinner *pinner, const Hearth__State *loader, stru
 		board_text(&state->model, "%s", loader->model);
 		board_text(&state->model_name, "%s", loader->model_name);
 		state->phase = HEARTH__PHASE__PHASE_LOADING;
-		board_text(&state->reason, "registering behind the loader");
+		board_text(&state->reason, "registering %s the loader",
+			   pinner->pin_config.order == PIN_BEFORE ? "ahead of" : "behind");
 	} else {
 		error_sys(err, rc, "state");
 	}

@@ -57,20 +57,36 @@ json_of_regions(const Hearth__Pinning *pinning)
 	return list;
 }
 
+/* What is registered, and of the rest how much is not and why, and how much of it is locked. */
+static json_t *
+json_of_registering(const Hearth__Pinning *pinning)
+{
+	return json_pack(
+	    "{s:s, s:o, s:I, s:f, s:f, s:I, s:I, s:s, s:I, s:s}", "order", pinning->order,
+	    "cap_bytes",
+	    pinning->capped ? json_integer((json_int_t)pinning->cap_bytes) : json_null(),
+	    "registered_bytes", (json_int_t)pinning->registered_bytes, "register_seconds",
+	    (double)pinning->register_ns / 1e9, "register_seconds_per_gib",
+	    stage_register_rate(pinning), "over_cap_bytes", (json_int_t)pinning->over_cap_bytes,
+	    "refused_bytes", (json_int_t)pinning->refused_bytes, "refusal", pinning->refusal,
+	    "locked_bytes", (json_int_t)pinning->locked_bytes, "locked_note", pinning->locked_note);
+}
+
 static json_t *
 json_of_pinning(const Hearth__Pinning *pinning)
 {
-	return json_pack(
-	    "{s:s, s:s, s:I, s:f, s:I, s:s, s:I, s:f, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "device",
-	    pinning->device, "method", pinning->method, "registered_bytes",
-	    (json_int_t)pinning->registered_bytes, "register_seconds",
-	    (double)pinning->register_ns / 1e9, "refused_bytes", (json_int_t)pinning->refused_bytes,
-	    "refusal", pinning->refusal, "uploaded_bytes", (json_int_t)pinning->uploaded_bytes,
+	json_t *json = json_of_registering(pinning);
+	json_t *rest = json_pack(
+	    "{s:s, s:s, s:I, s:f, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "device", pinning->device,
+	    "method", pinning->method, "uploaded_bytes", (json_int_t)pinning->uploaded_bytes,
 	    "upload_seconds", stage_seconds(pinning->upload_begin_ns, pinning->upload_end_ns),
 	    "device_bytes", "total", (json_int_t)pinning->device_bytes_total, "free",
 	    (json_int_t)pinning->device_bytes_free, "lent", (json_int_t)pinning->device_bytes_lent,
 	    "cap", (json_int_t)pinning->device_bytes_cap, "expert_moves",
 	    (json_int_t)pinning->expert_moves, "regions", json_of_regions(pinning));
+
+	json_object_update_new(json, rest);
+	return json;
 }
 
 static json_t *

@@ -21,6 +21,14 @@ stage_read_rate(const Hearth__Reader *reader, uint64_t now_ns)
 	return seconds > 0 ? (double)reader->bytes / seconds / 1e9 : 0;
 }
 
+double
+stage_register_rate(const Hearth__Pinning *pinning)
+{
+	double gib = (double)pinning->registered_bytes / (double)(1u << 30);
+
+	return gib > 0 ? (double)pinning->register_ns / 1e9 / gib : 0;
+}
+
 void
 stage_bytes(char ret[16], uint64_t bytes)
 {
@@ -104,10 +112,24 @@ line_pinning(struct line *line, const Hearth__Pinning *pinning)
 	line_add(line, "%s", pinning->device);
 	line_add(line, "registered %s by %s in %.3f s", bytes, pinning->method,
 		 (double)pinning->register_ns / 1e9);
+	if (pinning->registered_bytes)
+		line_add(line, "%.3f s/GiB %s reading", stage_register_rate(pinning),
+			 pinning->order);
+	if (pinning->over_cap_bytes) {
+		stage_bytes(bytes, pinning->over_cap_bytes);
+		line_add(line, "%s not registered: over --pin-gib %" PRIu64, bytes,
+			 pinning->cap_bytes >> 30);
+	}
 	if (pinning->refused_bytes) {
 		stage_bytes(bytes, pinning->refused_bytes);
 		line_add(line, "%s not registered: %s", bytes, pinning->refusal);
 	}
+	if (pinning->locked_bytes) {
+		stage_bytes(bytes, pinning->locked_bytes);
+		line_add(line, "%s locked instead", bytes);
+	}
+	if (pinning->locked_note[0])
+		line_add(line, "no more is locked: %s", pinning->locked_note);
 	if (pinning->uploaded_bytes) {
 		stage_bytes(bytes, pinning->uploaded_bytes);
 		line_add(line, "uploaded %s in %.3f s", bytes,

@@ -20,4 +20,7 @@ double stage_seconds(uint64_t from_ns, uint64_t to_ns); /* 0 if either has not b
 /* GB/s of what was really read; 0 while nothing has been. */
 double stage_read_rate(const Hearth__Reader *reader, uint64_t now_ns);
 
+/* Seconds a GiB inside registration calls; 0 while nothing is registered. */
+double stage_register_rate(const Hearth__Pinning *pinning);
+
 #endif

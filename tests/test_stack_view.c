@@ -199,6 +199,37 @@ a_long_reason_is_cut(void **state)
 	assert_int_equal(strlen(line), STAGE_LINE_BYTES - 1);
 }
 
+/* How much is registered, at which rate, and of the rest how much is not and why. */
+static void
+the_line_says_what_is_registered_and_what_is_not(void **state)
+{
+	Hearth__State pinner = HEARTH__STATE__INIT;
+	Hearth__Pinning pinning = HEARTH__PINNING__INIT;
+	char line[STAGE_LINE_BYTES];
+	uint64_t gib = 1ull << 30;
+
+	(void)state;
+	pinner.pinning = &pinning;
+	pinning.device = "cuda:0 X";
+	pinning.method = "cudaHostRegister";
+	pinning.order = "before";
+	pinning.registered_bytes = 4 * gib;
+	pinning.register_ns = NS_PER_SECOND / 5;
+	pinning.cap_bytes = 4 * gib;
+	pinning.over_cap_bytes = 6 * gib;
+	pinning.locked_bytes = 2 * gib;
+	pinning.locked_note = "layer 9: refused";
+	stage_line(line, &pinner, 1);
+	assert_string_equal(
+	    line, "cuda:0 X, registered 4.00 GiB by cudaHostRegister in 0.200 s, "
+		  "0.050 s/GiB before reading, 6.00 GiB not registered: over --pin-gib 4, "
+		  "2.00 GiB locked instead, no more is locked: layer 9: refused");
+	assert_true(stage_register_rate(&pinning) > 0.0499 &&
+		    stage_register_rate(&pinning) < 0.0501);
+	pinning.registered_bytes = 0;
+	assert_true(stage_register_rate(&pinning) == 0);
+}
+
 int
 main(void)
 {
@@ -212,6 +243,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(json_holds_name_model_stages_and_slices, make_dir,
 						remove_dir),
 		cmocka_unit_test(a_long_reason_is_cut),
+		cmocka_unit_test(the_line_says_what_is_registered_and_what_is_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,155 @@
+#include "tests/pin_stage.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/shared_memory.h"
+#include "tests/arena_maker.h"
+#include "tests/scratch.h"
+
+static struct scratch scratch;
+static struct service service;
+static char path[SHARED_PATH_BYTES];
+struct pin_stage stage;
+
+static void
+make_loader(void)
+{
+	Hearth__Arena *named;
+
+	stage.loader = malloc(sizeof(*stage.loader));
+	hearth__state__init(stage.loader);
+	named = board_arena(stage.loader);
+	board_text(&named->path, "%s", path);
+	named->bytes = stage.arena.bytes;
+	named->inode = stage.arena.inode;
+	named->fingerprint = stage.arena.head->fingerprint;
+	named->layout_hash = stage.arena.head->layout_hash;
+	board_slices(stage.loader, SLICES);
+}
+
+int
+pin_setup(void **state)
+{
+	struct tiny tiny = tiny_default();
+
+	(void)state;
+	tiny.layers = SLICES - 1;
+	scratch_open(&scratch);
+	service = (struct service){ .stage = "pinner" };
+	pthread_mutex_init(&service.lock, NULL);
+	arena_make(&stage.arena, &tiny);
+	shared_memory_path(path, stage.arena.fd);
+	make_loader();
+	fake_device_open(&stage.fake);
+	stage.fake.arena = path;
+	stage.locked_bytes = 0;
+	stage.refuse_lock = false;
+	stage.pinner = (struct pinner){ .service = &service, .device = &stage.fake.device };
+	stage.pinner.lending.device = &stage.fake.device;
+	pthread_mutex_init(&stage.pinner.lock, NULL);
+	pthread_cond_init(&stage.pinner.moves, NULL);
+	if (board_open(&stage.pinner.board, scratch.dir, "pinner", &stage.err) < 0)
+		return -1;
+	board_pinning(board_edit(stage.pinner.board));
+	board_publish(stage.pinner.board);
+	return 0;
+}
+
+int
+pin_teardown(void **state)
+{
+	(void)state;
+	board_close(stage.pinner.board);
+	slot_table_close(&stage.pinner.slots);
+	lending_close(&stage.pinner.lending);
+	registrar_close(&stage.pinner);
+	hearth__state__free_unpacked(stage.loader, NULL);
+	arena_close(&stage.arena);
+	scratch_close(&scratch);
+	return 0;
+}
+
+void
+follow(void)
+{
+	int rc;
+
+	do {
+		rc = registrar_follow(&stage.pinner, stage.loader, &stage.err);
+	} while (rc == 1);
+	if (rc < 0)
+		fail_msg("%s", stage.err.text);
+}
+
+void
+fill(uint32_t slice)
+{
+	stage.loader->slices[slice]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
+	stage.loader->slices[slice]->checksum = 100 + slice;
+	follow();
+}
+
+void
+fill_all(void)
+{
+	for (uint32_t i = 0; i < SLICES; i++)
+		fill(i);
+}
+
+uint64_t
+bytes_of(uint32_t from, uint32_t to)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = from; i < to; i++)
+		sum += stage.arena.slices[i].bytes;
+	return sum;
+}
+
+/* A slice as the board has it. */
+void
+expect_slice(uint32_t i, Hearth__SliceState want, bool settled, const char *note)
+{
+	const Hearth__Slice *slice = board_edit(stage.pinner.board)->slices[i];
+
+	assert_int_equal(slice->state, want);
+	assert_int_equal(slice->settled, settled);
+	if (!note)
+		assert_string_equal(slice->note, "");
+	else if (!strstr(slice->note, note))
+		fail_msg("%s: \"%s\" does not say \"%s\"", slice->name, slice->note, note);
+	board_publish(stage.pinner.board);
+}
+
+/* The figures; the board's own, for the test alone. */
+const Hearth__Pinning *
+figures(Hearth__Phase *ret_phase)
+{
+	Hearth__State *state = board_edit(stage.pinner.board);
+
+	board_publish(stage.pinner.board);
+	if (ret_phase)
+		*ret_phase = state->phase;
+	return state->pinning;
+}
+
+void
+expect_ready(void)
+{
+	const struct region *trunk = lending_find(&stage.pinner.lending, TRUNK_KEY);
+	Hearth__Phase phase;
+
+	figures(&phase);
+	assert_int_equal(phase, HEARTH__PHASE__PHASE_READY);
+	assert_int_equal(stage.fake.straddling, 0);
+	assert_int_equal(stage.fake.unlocked, 0);
+	assert_non_null(trunk);
+	assert_memory_equal(trunk->device.at, stage.arena.base + stage.arena.slices[0].offset,
+			    stage.arena.slices[0].bytes);
+}
