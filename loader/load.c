@@ -5,42 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "common/model.h"
 #include "loader/adopt.h"
 #include "loader/directory.h"
-#include "loader/fetch.h"
 #include "loader/load_board.h"
+#include "loader/load_choice.h"
 #include "loader/room.h"
-
-/* Said before there is an arena, not when the first piece is due. */
-static int
-check_direct(const struct load *load, struct error *err)
-{
-	struct fetch fetch;
-	int rc;
-
-	if (!load->direct)
-		return 0;
-	rc = fetch_open(&fetch, &io_system, &load->files, &load->placement, NULL, true, NULL, err);
-	if (rc == 0)
-		fetch_close(&fetch);
-	return rc;
-}
-
-static void
-choose_reader(struct load *load)
-{
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-	load->direct = strcmp(load->options->read, "direct") == 0;
-	load->threads = load->options->threads;
-	if (load->threads == 0)
-		load->threads =
-		    reader_default_threads(cores < 1 ? 1 : (uint32_t)cores, load->direct);
-}
 
 int
 load_plan(struct load *load, struct error *err)
@@ -61,8 +33,7 @@ load_plan(struct load *load, struct error *err)
 			    files->shards[0].gguf.header_bytes, err);
 	if (rc < 0)
 		return rc;
-	choose_reader(load);
-	rc = check_direct(load, err);
+	rc = strcmp(load->options->read, "direct") == 0 ? load_check_direct(load, err) : 0;
 	if (rc < 0)
 		return rc;
 	load->head = directory_head(&load->placement, files);
@@ -110,7 +81,7 @@ load_take_arena(struct load *load, struct error *err)
 	struct error why;
 	int rc = 0;
 
-	available_read(&load->available, "");
+	available_read(&load->available, load->options->root);
 	if (adopt_arena(&load->arena, load->options->dir, &load->head, load->filled,
 			load->checksums, &why)) {
 		if (!load->arena.writable)
@@ -129,6 +100,8 @@ load_take_arena(struct load *load, struct error *err)
 	if (rc == 0)
 		rc = piece_queue_open(&load->queue, &load->pieces, err);
 	if (rc == 0)
+		rc = load_choose(load, err);
+	if (rc == 0)
 		rc = load_publish_arena(load, err);
 	return rc;
 }
@@ -142,11 +115,18 @@ read_ended(void *arg)
 	service_wake(load->service);
 }
 
+static void
+fell_back(void *arg, const char *why)
+{
+	load_fall_back(arg, why);
+}
+
 int
 load_read(struct load *load, struct error *err)
 {
+	bool choosing = strcmp(load->options->read, "auto") == 0;
 	struct reader_config config = {
-		.io = &io_system,
+		.io = load->options->io,
 		.files = &load->files,
 		.placement = &load->placement,
 		.pieces = &load->pieces,
@@ -154,11 +134,12 @@ load_read(struct load *load, struct error *err)
 		.plan = &load->plan,
 		.arena = load->arena.base,
 		.threads = load->threads,
-		.direct = load->direct,
+		.direct = load->choice.direct,
 		.events = { .arg = load,
 			    .begun = load_slice_begun,
 			    .moved = load_bytes_moved,
 			    .filled = load_slice_filled,
+			    .fell_back = choosing ? fell_back : NULL,
 			    .ended = read_ended },
 	};
 	struct reader *reader;

@@ -7,6 +7,8 @@
 #include "common/board.h"
 #include "common/service.h"
 #include "loader/available.h"
+#include "loader/cache_calls.h"
+#include "loader/choice.h"
 #include "loader/reader.h"
 
 struct load_options {
@@ -15,6 +17,10 @@ struct load_options {
 	const char *read; /* "auto", "buffered", "direct" */
 	uint32_t threads; /* 0: as many as are good for the reader */
 	bool verify;
+	/* The system, as tests put others in its place. */
+	const struct io_calls *io;
+	const struct cache_calls *cache;
+	const char *root; /* of /proc and /sys: "" */
 };
 
 struct load {
@@ -27,10 +33,11 @@ struct load {
 	struct checksum_plan plan;
 	struct arena_head head;
 	struct available available; /* before the arena was reserved */
+	struct choice choice;
+	char fallback[512]; /* why direct, once chosen, was not to be had */
 	struct arena arena;
 	bool *filled;        /* (slices); of an adopted arena, from the begin */
 	uint64_t *checksums; /* (slices) */
-	bool direct;         /* how it is read */
 	uint32_t threads;    /* that read */
 	struct pieces pieces;
 	struct piece_queue *queue;

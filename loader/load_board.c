@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/shared_memory.h"
+#include "loader/load_choice.h"
 
 /* Bytes between two messages that say no more than how far reading is. */
 #define PUBLISH_BYTES (256ull << 20)
@@ -42,13 +43,7 @@ fill_slice(const struct load *load, uint32_t i, uint64_t now, Hearth__Slice *sli
 static void
 fill_reader(const struct load *load, uint64_t now, Hearth__Reader *reader)
 {
-	const char *read = load->options->read;
-
-	board_text(&reader->chosen, "%s", load->direct ? "direct" : "buffered");
-	if (strcmp(read, "auto") == 0)
-		board_text(&reader->reason, "auto: buffered");
-	else
-		board_text(&reader->reason, "--read %s", read);
+	load_fill_choice(load, reader);
 	reader->threads = load->threads;
 	reader->bytes = 0;
 	reader->end_ns = 0;
@@ -74,9 +69,10 @@ load_publish_arena(struct load *load, struct error *err)
 		state->phase = HEARTH__PHASE__PHASE_LOADING;
 		board_text(&state->model_name, "%s", load->name);
 		board_text(&state->reason, "%s", "");
-		log_info("%s: %" PRIu32 " slices, %" PRIu64 " MiB to read, %s, %" PRIu32 " threads",
+		log_info("%s: %" PRIu32 " slices, %" PRIu64 " MiB to read, %" PRIu32 " threads",
 			 load->name, load->placement.n_slices, load->pieces.bytes >> 20,
-			 reader->reason, reader->threads);
+			 reader->threads);
+		log_info("reader %s", reader->reason);
 	}
 	board_publish(load->board);
 	return rc < 0 ? error_sys(err, rc, "state") : 0;

@@ -11,7 +11,9 @@ static int
 read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 {
 	static const char *const reads[] = { "auto", "buffered", "direct", NULL };
-	struct load_options options = { .read = "auto" };
+	struct load_options options = {
+		.read = "auto", .io = &io_system, .cache = &cache_system, .root = ""
+	};
 	uint64_t threads = 0; /* as the reader likes */
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },

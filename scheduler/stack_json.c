@@ -15,15 +15,31 @@ stack_json_hex(uint64_t value)
 	return json_string(text);
 }
 
+/* What the reader was chosen by. */
+static json_t *
+json_of_choice(const Hearth__Reader *reader)
+{
+	return json_pack(
+	    "{s:I, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:I, s:b, s:b, s:s}", "available_bytes",
+	    (json_int_t)reader->available_bytes, "available_limit", reader->available_limit,
+	    "arena_bytes", (json_int_t)reader->arena_bytes, "read_bytes",
+	    (json_int_t)reader->read_bytes, "room_bytes", (json_int_t)reader->room_bytes,
+	    "need_bytes", (json_int_t)reader->need_bytes, "keeps", (int)reader->keeps, "probe",
+	    reader->probe, "looked_bytes", (json_int_t)reader->looked_bytes, "cached_bytes",
+	    (json_int_t)reader->cached_bytes, "cached", (int)reader->cached, "built",
+	    (int)reader->built, "fallback", reader->fallback);
+}
+
 static json_t *
 json_of_reader(const Hearth__Reader *reader, uint64_t now_ns)
 {
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "chosen", reader->chosen,
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "chosen", reader->chosen,
 			 "reason", reader->reason, "threads", (json_int_t)reader->threads, "bytes",
 			 (json_int_t)reader->bytes, "total_bytes", (json_int_t)reader->total_bytes,
 			 "adopted_bytes", (json_int_t)reader->adopted_bytes, "seconds",
 			 stage_seconds(reader->begin_ns, reader->end_ns ? reader->end_ns : now_ns),
-			 "gb_per_second", stage_read_rate(reader, now_ns));
+			 "gb_per_second", stage_read_rate(reader, now_ns), "choice",
+			 json_of_choice(reader));
 }
 
 static json_t *

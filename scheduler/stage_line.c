@@ -86,6 +86,8 @@ line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 	line_add(line, "%s, %" PRIu32 " threads", reader->chosen, reader->threads);
 	if (reader->reason[0])
 		line_add(line, "%s", reader->reason);
+	if (reader->fallback[0])
+		line_add(line, "not direct: %s", reader->fallback);
 }
 
 static void

@@ -7,7 +7,7 @@
 
 #include "proto/state.pb-c.h"
 
-#define STAGE_LINE_BYTES 512
+#define STAGE_LINE_BYTES 1024
 
 /* The figures of the stage, by which of the sub-messages it fills, and its reason if it has one. */
 void stage_line(char ret[STAGE_LINE_BYTES], const Hearth__State *state, uint64_t now_ns);

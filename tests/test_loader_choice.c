@@ -1,0 +1,254 @@
+/* loader/load_choice.h: a start chooses its reader from what the machine says, and tells why. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "loader/load.h"
+#include "tests/gguf_builder.h"
+#include "tests/scratch.h"
+
+#define SMALL "tests/data/cgroup/small" /* 2 GiB available: no margin for a cache */
+#define LARGE "tests/data/cgroup/no-limits"
+
+static struct scratch scratch;
+static char model[96];
+static struct service service;
+static struct board *board;
+static struct load load;
+static struct error err;
+static struct io_calls io;
+static struct cache_calls cache;
+static bool cold;
+
+static int
+say_cached(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret)
+{
+	(void)fd;
+	(void)offset;
+	*ret = cold ? 0 : (bytes + CACHE_PAGE - 1) / CACHE_PAGE;
+	return 0;
+}
+
+static int
+any_align(int fd, uint32_t *ret)
+{
+	(void)fd;
+	*ret = IO_BLOCK;
+	return 0;
+}
+
+/* Where there is no direct reading, an ordinary descriptor stands in for it. */
+static int
+open_again(int fd)
+{
+	int direct = io_system.open_direct(fd);
+	char path[64];
+
+	if (direct >= 0)
+		return direct;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	direct = open(path, O_RDONLY | O_CLOEXEC);
+	return direct < 0 ? -errno : direct;
+}
+
+static int
+refuse_direct(int fd)
+{
+	(void)fd;
+	return -EINVAL;
+}
+
+static int
+setup(void **state)
+{
+	struct tiny tiny = tiny_default();
+
+	(void)state;
+	scratch_open(&scratch);
+	snprintf(model, sizeof(model), "%s/m.gguf", scratch.dir);
+	tiny_write(&tiny, model);
+	service = (struct service){ .stage = "loader" };
+	pthread_mutex_init(&service.lock, NULL);
+	pthread_cond_init(&service.wake, NULL);
+	io = io_system;
+	io.direct_align = any_align;
+	io.open_direct = open_again;
+	cache = cache_system;
+	cache.stat_pages = say_cached;
+	cold = true;
+	return board_open(&board, scratch.dir, "loader", &err);
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	board_close(board);
+	scratch_close(&scratch);
+	return 0;
+}
+
+/* To the arena; the reader's state is then as *ret, until board_publish. */
+static int
+start(const char *read, const char *root, const Hearth__Reader **ret)
+{
+	static struct load_options options;
+	int rc;
+
+	options = (struct load_options){ .dir = scratch.dir,
+					 .model = model,
+					 .read = read,
+					 .threads = 2,
+					 .io = &io,
+					 .cache = &cache,
+					 .root = root };
+	load = (struct load){
+		.options = &options, .service = &service, .board = board, .arena = { .fd = -1 }
+	};
+	rc = load_plan(&load, &err);
+	if (rc == 0)
+		rc = load_take_arena(&load, &err);
+	if (rc == 0) {
+		*ret = board_edit(board)->reader;
+		board_publish(board);
+	}
+	return rc;
+}
+
+static void
+expect(const char *root, const char *chosen, const char *part)
+{
+	const Hearth__Reader *reader;
+
+	if (start("auto", root, &reader) != 0)
+		fail_msg("%s", err.text);
+	assert_string_equal(reader->chosen, chosen);
+	if (!strstr(reader->reason, part))
+		fail_msg("\"%s\" does not say \"%s\"", reader->reason, part);
+	if (load_read(&load, &err) != 0 || load_finish(&load, &err) != 0)
+		fail_msg("%s", err.text);
+	load_close(&load);
+}
+
+static void
+cold_without_room_is_read_direct(void **state)
+{
+	(void)state;
+	expect(SMALL, "direct",
+	       "the file cache cannot keep them: room 0.00 GiB (2.00 available by "
+	       "MemAvailable");
+}
+
+static void
+cached_files_are_read_buffered_without_room_too(void **state)
+{
+	(void)state;
+	cold = false;
+	expect(SMALL, "buffered", "the files are cached (100 %");
+}
+
+static void
+cold_with_room_is_read_buffered_so_that_the_next_start_is_warm(void **state)
+{
+	(void)state;
+	expect(LARGE, "buffered", "the files are not cached (0 %");
+}
+
+static void
+unknown_memory_is_read_buffered(void **state)
+{
+	(void)state;
+	expect("/nonexistent", "buffered", "nothing says how much memory is available");
+}
+
+static void
+the_state_has_the_numbers(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_true(reader->available_bytes == 2ull << 30);
+	assert_string_equal(reader->available_limit, "MemAvailable");
+	assert_true(reader->arena_bytes == load.head.bytes);
+	assert_true(reader->read_bytes == load.pieces.bytes);
+	assert_int_equal(reader->room_bytes, 0);
+	assert_true(reader->need_bytes == reader->read_bytes);
+	assert_string_equal(reader->probe, "cachestat");
+	assert_true(reader->looked_bytes >= reader->read_bytes);
+	assert_int_equal(reader->cached_bytes, 0);
+	assert_false(reader->keeps || reader->cached || reader->built);
+	assert_string_equal(reader->fallback, "");
+	load_close(&load);
+}
+
+static void
+auto_falls_back_where_direct_is_refused_and_says_so(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	io.open_direct = refuse_direct;
+	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_string_equal(reader->chosen, "buffered");
+	assert_int_equal(strncmp(reader->reason, "auto: direct: ", 14), 0);
+	assert_non_null(strstr(reader->fallback, "m.gguf: its file system refuses O_DIRECT"));
+	assert_int_equal(load_read(&load, &err), 0);
+	load_close(&load);
+}
+
+static void
+a_forced_reader_needs_no_reason_and_looks_at_nothing(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	assert_int_equal(start("direct", LARGE, &reader), 0);
+	assert_string_equal(reader->chosen, "direct");
+	assert_string_equal(reader->reason, "--read direct");
+	assert_string_equal(reader->probe, "");
+	load_close(&load);
+	assert_int_equal(start("buffered", SMALL, &reader), 0);
+	assert_string_equal(reader->chosen, "buffered");
+	load_close(&load);
+}
+
+static void
+forced_direct_that_cannot_be_had_is_an_error(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	io.open_direct = refuse_direct;
+	assert_int_equal(start("direct", SMALL, &reader), -ENOTSUP);
+	assert_non_null(strstr(err.text, "refuses O_DIRECT, want --read buffered"));
+	assert_null(load.arena.base);
+	load_close(&load);
+}
+
+#define CHOICE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CHOICE_TEST(cold_without_room_is_read_direct),
+		CHOICE_TEST(cached_files_are_read_buffered_without_room_too),
+		CHOICE_TEST(cold_with_room_is_read_buffered_so_that_the_next_start_is_warm),
+		CHOICE_TEST(unknown_memory_is_read_buffered),
+		CHOICE_TEST(the_state_has_the_numbers),
+		CHOICE_TEST(auto_falls_back_where_direct_is_refused_and_says_so),
+		CHOICE_TEST(a_forced_reader_needs_no_reason_and_looks_at_nothing),
+		CHOICE_TEST(forced_direct_that_cannot_be_had_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
