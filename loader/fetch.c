@@ -114,7 +114,8 @@ fetch_piece(struct fetch *fetch, const struct piece *piece, struct bounce *bounc
 {
 	uint64_t from = round_down(piece->arena_offset, IO_BLOCK);
 	uint64_t to = round_up(piece->arena_offset + piece->bytes, IO_BLOCK);
-	int rc = fetch->io->populate(fetch->arena + from, to - from);
+	int rc = fetch->populate ? populate_range(fetch->populate, from, to)
+				 : fetch->io->populate(fetch->arena + from, to - from);
 
 	if (rc < 0)
 		return error_sys(err, rc,

@@ -8,6 +8,7 @@
 #include "loader/direct_read.h"
 #include "loader/model_files.h"
 #include "loader/pieces.h"
+#include "loader/populate.h"
 
 /* Called with each file that is read buffered although direct was asked for. */
 struct fetch_fallback {
@@ -25,6 +26,7 @@ struct fetch {
 	const struct model_files *files;
 	const struct placement *placement;
 	uint8_t *arena;
+	struct populate *populate; /* NULL: each piece by io->populate; set after fetch_open */
 	struct fetch_fallback fallback;
 	struct fetch_file *direct; /* (n_direct) the shards; NULL: buffered */
 	uint32_t n_direct;

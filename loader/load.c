@@ -12,7 +12,7 @@
 #include "loader/directory.h"
 #include "loader/load_board.h"
 #include "loader/load_choice.h"
-#include "loader/room.h"
+#include "loader/load_pages.h"
 
 int
 load_plan(struct load *load, struct error *err)
@@ -63,11 +63,8 @@ complete_sealed(struct load *load)
 static int
 make_arena(struct load *load, struct error *err)
 {
-	int rc =
-	    room_check(load->head.bytes, load->available.bytes, load->files.shards[0].path, err);
+	int rc = load_reserve(load, err);
 
-	if (rc == 0)
-		rc = arena_create(&load->arena, load->head.bytes, ARENA_PAGES_AUTO, err);
 	if (rc == 0)
 		rc =
 		    directory_write(&load->arena, &load->head, &load->placement, &load->files, err);
@@ -82,8 +79,11 @@ load_take_arena(struct load *load, struct error *err)
 	int rc = 0;
 
 	available_read(&load->available, load->options->root);
-	if (adopt_arena(&load->arena, load->options->dir, &load->head, load->filled,
-			load->checksums, &why)) {
+	error_set(&why, 0, "the one before had no pages left");
+	load->adopted =
+	    !load->without_pool && adopt_arena(&load->arena, load->options->dir, &load->head,
+					       load->filled, load->checksums, &why);
+	if (load->adopted) {
 		if (!load->arena.writable)
 			complete_sealed(load);
 		for (uint32_t i = 0; i < load->placement.n_slices; i++)
@@ -104,6 +104,21 @@ load_take_arena(struct load *load, struct error *err)
 	if (rc == 0)
 		rc = load_publish_arena(load, err);
 	return rc;
+}
+
+void
+load_drop_arena(struct load *load)
+{
+	populate_close(load->populate);
+	load->populate = NULL;
+	piece_queue_close(load->queue);
+	load->queue = NULL;
+	pieces_close(&load->pieces);
+	arena_close(&load->arena);
+	memset(load->filled, 0, load->placement.n_slices * sizeof(*load->filled));
+	memset(load->checksums, 0, load->placement.n_slices * sizeof(*load->checksums));
+	load->published_bytes = 0;
+	atomic_store(&load->read_ended, false);
 }
 
 static void
@@ -148,6 +163,10 @@ load_read(struct load *load, struct error *err)
 
 	if (load->pieces.n == 0)
 		return 0;
+	rc = load_populate(load, err);
+	if (rc < 0)
+		return rc;
+	config.populate = load->populate;
 	rc = reader_open(&reader, &config, err);
 	if (rc < 0)
 		return rc;
@@ -180,6 +199,7 @@ load_finish(struct load *load, struct error *err)
 	if (load->options->verify)
 		log_checksums(load);
 	load_publish_ready(load);
+	load_publish_pages(load);
 	model_files_close(&load->files);
 	return 0;
 }
@@ -187,6 +207,7 @@ load_finish(struct load *load, struct error *err)
 void
 load_close(struct load *load)
 {
+	populate_close(load->populate);
 	piece_queue_close(load->queue);
 	pieces_close(&load->pieces);
 	checksum_plan_close(&load->plan);

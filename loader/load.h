@@ -10,16 +10,20 @@
 #include "loader/cache_calls.h"
 #include "loader/choice.h"
 #include "loader/reader.h"
+#include "loader/reserve.h"
 
 struct load_options {
 	const char *dir;
 	const char *model;
 	const char *read; /* "auto", "buffered", "direct" */
 	uint32_t threads; /* 0: as many as are good for the reader */
+	enum arena_pages pages;
+	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
 	/* The system, as tests put others in its place. */
 	const struct io_calls *io;
 	const struct cache_calls *cache;
+	const struct populate_calls *populate;
 	const char *root; /* of /proc and /sys: "" */
 };
 
@@ -36,9 +40,13 @@ struct load {
 	struct choice choice;
 	char fallback[512]; /* why direct, once chosen, was not to be had */
 	struct arena arena;
-	bool *filled;        /* (slices); of an adopted arena, from the begin */
-	uint64_t *checksums; /* (slices) */
-	uint32_t threads;    /* that read */
+	bool adopted;              /* the arena was there; how it was reserved nobody knows */
+	struct reserve reserve;    /* of a new one */
+	bool without_pool;         /* its pages ran out while this process loaded */
+	struct populate *populate; /* NULL: nothing to read */
+	bool *filled;              /* (slices); of an adopted arena, from the begin */
+	uint64_t *checksums;       /* (slices) */
+	uint32_t threads;          /* that read */
 	struct pieces pieces;
 	struct piece_queue *queue;
 	uint64_t published_bytes; /* as the board had them last */
@@ -54,6 +62,9 @@ int load_take_arena(struct load *load, struct error *err);
 
 /* Reads what is not filled; returns when all is, or with -ECANCELED when the process leaves. */
 int load_read(struct load *load, struct error *err);
+
+/* As before load_take_arena, which may be called again and then makes a new one. */
+void load_drop_arena(struct load *load);
 
 /* No more writing; the files are let go. */
 int load_finish(struct load *load, struct error *err);

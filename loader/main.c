@@ -2,23 +2,49 @@
  * keeps it; leaves when its stdin ends. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "common/options.h"
 #include "loader/load.h"
+#include "loader/load_pages.h"
+#include "loader/numa.h"
+
+static int
+read_node(const char *word, int *ret, struct error *err)
+{
+	char *end;
+	long node;
+
+	errno = 0;
+	node = strtol(word, &end, 10);
+	if (errno || end == word || *end || node < 0 || node >= NUMA_MAX_NODES)
+		return error_set(err, -EINVAL, "--numa-node %s: want auto or a number below %d",
+				 word, NUMA_MAX_NODES);
+	*ret = (int)node;
+	return 0;
+}
 
 static int
 read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 {
 	static const char *const reads[] = { "auto", "buffered", "direct", NULL };
-	struct load_options options = {
-		.read = "auto", .io = &io_system, .cache = &cache_system, .root = ""
-	};
+	static const char *const pages[] = { "auto", "4k", "thp", "hugetlb", NULL };
+	struct load_options options = { .read = "auto",
+					.numa_node = NUMA_NODE_AUTO,
+					.io = &io_system,
+					.cache = &cache_system,
+					.populate = &populate_system,
+					.root = "" };
+	const char *wanted_pages = "auto", *node = "auto";
 	uint64_t threads = 0; /* as the reader likes */
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--read", .kind = OPTION_TEXT, .to = &options.read, .choices = reads },
 		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .min = 1, .max = 256 },
+		{ .name = "--pages", .kind = OPTION_TEXT, .to = &wanted_pages, .choices = pages },
+		{ .name = "--numa-node", .kind = OPTION_TEXT, .to = &node },
 		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
 	};
 	uint32_t n_words = 0;
@@ -33,6 +59,11 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		return error_set(err, -EINVAL,
 				 "want a model: loader --dir DIR [OPTIONS] MODEL.gguf");
 	options.threads = (uint32_t)threads;
+	pages_of_word(&options.pages, wanted_pages); /* one of the choices */
+	if (strcmp(node, "auto") != 0)
+		rc = read_node(node, &options.numa_node, err);
+	if (rc < 0)
+		return rc;
 	*ret = options;
 	return 0;
 }
@@ -48,6 +79,13 @@ load_whole(struct load *load, struct error *err)
 		return rc;
 	service_ready(load->service);
 	rc = load_read(load, err);
+	if (rc < 0 && load_pages_ran_out(load)) {
+		log_warn("%s: starts again without huge pages from the pool", err->text);
+		load_drop_arena(load);
+		rc = load_take_arena(load, err);
+		if (rc == 0)
+			rc = load_read(load, err);
+	}
 	if (rc == 0)
 		rc = load_finish(load, err);
 	return rc;

@@ -165,6 +165,7 @@ reader_open(struct reader **ret, const struct reader_config *config, struct erro
 		rc = fetch_open(&reader->fetch, config->io, config->files, config->placement,
 				config->arena, config->direct, &fallback, err);
 	if (rc == 0) {
+		reader->fetch.populate = config->populate;
 		rc = start_threads(reader);
 		if (rc < 0)
 			error_sys(err, rc, "%" PRIu32 " reader threads", config->threads);

@@ -7,6 +7,7 @@
 #include "loader/io.h"
 #include "loader/model_files.h"
 #include "loader/piece_queue.h"
+#include "loader/populate.h"
 
 /* Called from the reader's threads, one call at a time. */
 struct reader_events {
@@ -28,7 +29,8 @@ struct reader_config {
 	struct piece_queue *queue;  /* of these */
 	struct checksum_plan *plan; /* gets the hashes */
 	uint8_t *arena;
-	uint32_t threads; /* 1 or more */
+	struct populate *populate; /* of the same arena; NULL: each piece by io->populate */
+	uint32_t threads;          /* 1 or more */
 	bool direct;
 	struct reader_events events;
 };

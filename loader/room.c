@@ -2,14 +2,34 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+/* A budget that fits, in whole GiB; 0: none does. */
+static uint64_t
+fitting_budget(const struct room_need *need, uint64_t available)
+{
+	if (need->floor == 0 || need->floor > available)
+		return 0;
+	return (available - need->floor) / GIB;
+}
 
 int
-room_check(uint64_t need, uint64_t available, const char *model, struct error *err)
+room_check(const struct room_need *need, const struct available *available, struct error *err)
 {
-	if (need <= available)
+	uint64_t budget;
+	char fits[64] = "a smaller model or quant would fit";
+
+	if (need->bytes <= available->bytes)
 		return 0;
+	budget = fitting_budget(need, available->bytes);
+	if (budget)
+		snprintf(fits, sizeof(fits), "--resident-gib %" PRIu64 " would fit", budget);
 	return error_set(err, -EOVERFLOW,
 			 "%s: needs %" PRIu64 " MiB of memory, %" PRIu64
-			 " MiB are available: a smaller model or quant would fit",
-			 model, (need + (1u << 20) - 1) >> 20, available >> 20);
+			 " MiB are available (%s): %s",
+			 need->model, (need->bytes + MIB - 1) / MIB, available->bytes / MIB,
+			 available->limit, fits);
 }

@@ -1,13 +1,19 @@
-/* Whether there is memory for an arena. */
+/* Whether there is memory for an arena, and what would fit where there is not. */
 #ifndef HEARTH_LOADER_ROOM_H
 #define HEARTH_LOADER_ROOM_H
 
 #include <stdint.h>
 
 #include "common/error.h"
+#include "loader/available.h"
 
-/* -EOVERFLOW, with need and room, when an arena of `need` bytes does not fit into what
- * available_read found. */
-int room_check(uint64_t need, uint64_t available, const char *model, struct error *err);
+struct room_need {
+	const char *model; /* for the message */
+	uint64_t bytes;    /* of the whole arena */
+	uint64_t floor;    /* of them: what is needed with no expert resident at all; 0: unknown */
+};
+
+/* -EOVERFLOW, with need, room and the option that fits, when the arena does not. */
+int room_check(const struct room_need *need, const struct available *available, struct error *err);
 
 #endif

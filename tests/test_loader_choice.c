@@ -109,6 +109,7 @@ start(const char *read, const char *root, const Hearth__Reader **ret)
 					 .threads = 2,
 					 .io = &io,
 					 .cache = &cache,
+					 .populate = &populate_system,
 					 .root = root };
 	load = (struct load){
 		.options = &options, .service = &service, .board = board, .arena = { .fd = -1 }

@@ -75,8 +75,10 @@ options_of(const char *path, const char *read)
 				      .model = path,
 				      .read = read,
 				      .threads = 3,
+				      .numa_node = NUMA_NODE_AUTO,
 				      .io = &io_system,
 				      .cache = &cache_system,
+				      .populate = &populate_system,
 				      .root = "" };
 }
 
