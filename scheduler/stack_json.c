@@ -105,20 +105,34 @@ json_of_pinning(const Hearth__Pinning *pinning)
 	return json;
 }
 
+/* Where they are read, in layers, and what was brought. */
+static json_t *
+json_of_experts(const Hearth__Computing *computing)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "slot_layers",
+			 (json_int_t)computing->slot_layers, "in_place_layers",
+			 (json_int_t)computing->in_place_layers, "staged_layers",
+			 (json_int_t)computing->staged_layers, "fetched_layers",
+			 (json_int_t)computing->fetched_layers, "staged",
+			 (json_int_t)computing->staged_experts, "fetched",
+			 (json_int_t)computing->fetched_experts, "fetch_seconds",
+			 (double)computing->fetch_ns / 1e9);
+}
+
 static json_t *
 json_of_computing(const Hearth__Computing *computing)
 {
-	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f}",
-			 "device", computing->device, "kernels", computing->kernels, "threads",
-			 (json_int_t)computing->threads, "context", (json_int_t)computing->context,
-			 "pages", computing->pages, "kv_bytes", (json_int_t)computing->kv_bytes,
-			 "slots", (json_int_t)computing->slots, "attach_seconds",
-			 stage_seconds(computing->attach_begin_ns, computing->attach_end_ns),
-			 "request", computing->request ? stack_json_hex(computing->request) : NULL,
-			 "tokens_in", (json_int_t)computing->tokens_in, "tokens_kept",
-			 (json_int_t)computing->tokens_kept, "tokens_out",
-			 (json_int_t)computing->tokens_out, "compute_seconds",
-			 (double)computing->compute_ns / 1e9);
+	return json_pack(
+	    "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f, s:o}", "device",
+	    computing->device, "kernels", computing->kernels, "threads",
+	    (json_int_t)computing->threads, "context", (json_int_t)computing->context, "pages",
+	    computing->pages, "kv_bytes", (json_int_t)computing->kv_bytes, "slots",
+	    (json_int_t)computing->slots, "attach_seconds",
+	    stage_seconds(computing->attach_begin_ns, computing->attach_end_ns), "request",
+	    computing->request ? stack_json_hex(computing->request) : NULL, "tokens_in",
+	    (json_int_t)computing->tokens_in, "tokens_kept", (json_int_t)computing->tokens_kept,
+	    "tokens_out", (json_int_t)computing->tokens_out, "compute_seconds",
+	    (double)computing->compute_ns / 1e9, "experts", json_of_experts(computing));
 }
 
 static json_t *

@@ -1,4 +1,5 @@
-/* worker/table.h on a device that reads the arena only where this process has registered it. */
+/* worker/table.h on a device that reads the arena only where this process has registered it:
+ * registering. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 
 static struct {
 	uint64_t calls, bytes, largest;
-	const uint8_t *next; /* where the next piece must begin; NULL: anywhere */
+	const uint8_t *next; /* where the next piece of a slice must begin */
 	bool refuse;
 } seen;
 
@@ -32,23 +33,13 @@ count_register(struct device *device, void *at, uint64_t bytes, bool read_only, 
 	assert_true(read_only);
 	assert_int_not_equal(bytes, 0);
 	assert_int_equal((uintptr_t)at % ARENA_SLICE_ALIGN, 0);
-	if (seen.next != NULL)
+	if ((uintptr_t)at % (256 * MIB) != 0) /* not a slice's first */
 		assert_ptr_equal(at, seen.next);
 	seen.next = (const uint8_t *)at + bytes;
 	seen.calls++;
 	seen.bytes += bytes;
 	seen.largest = bytes > seen.largest ? bytes : seen.largest;
 	return 0;
-}
-
-static int
-need_all(struct table *table, uint32_t layer)
-{
-	uint32_t experts[64], n = table->model->n_experts;
-
-	for (uint32_t i = 0; i < n; i++)
-		experts[i] = i;
-	return table_need(table, layer, experts, n);
 }
 
 struct stage {
@@ -95,7 +86,9 @@ stage_open(struct stage *stage, uint32_t n_slots)
 				       .upstream = &stage->upstream };
 	assert_int_equal(table_open(&stage->table, n_slots, &stage->err), 0);
 	for (uint32_t i = 0; i < 1 + LAYERS; i++)
-		stage->table.usable[i] = true;
+		stage->table.filled[i] = stage->table.usable[i] = stage->table.registrable[i] =
+		    true;
+	table_place(&stage->table);
 }
 
 static void
@@ -108,21 +101,44 @@ hold(struct stage *stage, uint32_t layer, uint32_t experts)
 }
 
 static void
-a_layer_is_registered_in_small_pieces_at_its_first_use(void **state)
+layers_are_registered_in_order_in_small_pieces(void **state)
 {
 	struct stage stage;
 
 	(void)state;
 	stage_open(&stage, 0);
-	assert_int_equal(seen.calls, 0);
-	assert_int_equal(need_all(&stage.table, 1), 0);
+	assert_int_equal(table_source(&stage.table, 0), SOURCE_STAGING);
+	for (int i = 1; i <= 3; i++) {
+		assert_int_equal(table_source(&stage.table, 0), SOURCE_STAGING);
+		assert_int_equal(table_register(&stage.table), 1);
+		assert_int_equal(seen.calls, i);
+	}
 	assert_int_equal(seen.bytes, SLICE_BYTES);
 	assert_true(seen.largest <= 64 * MIB);
-	assert_int_equal(seen.calls, 3);
+	assert_ptr_equal(seen.next, ARENA_AT + 256 * MIB + SLICE_BYTES);
+	assert_int_equal(table_source(&stage.table, 0), SOURCE_ARENA);
+	assert_int_equal(table_source(&stage.table, 1), SOURCE_STAGING);
+	assert_false(table_settled(&stage.table));
+	while (table_register(&stage.table) == 1)
+		;
 	assert_ptr_equal(seen.next, ARENA_AT + 512 * MIB + SLICE_BYTES);
-	assert_int_equal(stage.table.register_bytes, SLICE_BYTES);
-	assert_int_equal(need_all(&stage.table, 1), 0);
-	assert_int_equal(seen.calls, 3);
+	assert_int_equal(stage.table.register_bytes, 2 * SLICE_BYTES);
+	assert_int_equal(seen.calls, 6);
+	assert_true(table_settled(&stage.table));
+	table_close(&stage.table);
+}
+
+static void
+a_layer_in_place_is_read_in_the_arena_whatever_was_staged(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 0);
+	stage.table.places[1].role[ROLE_UP] = &stage; /* as staging leaves it */
+	while (table_register(&stage.table) == 1)
+		;
+	assert_ptr_equal(stage.table.places[1].role[ROLE_UP], ARENA_AT + (256 + 50 + 10) * MIB);
 	table_close(&stage.table);
 }
 
@@ -132,26 +148,65 @@ a_layer_wholly_in_slots_is_not_registered(void **state)
 	struct stage stage;
 
 	(void)state;
-	stage_open(&stage, LAYERS * EXPERTS);
+	stage_open(&stage, LAYERS * EXPERTS - 1);
 	hold(&stage, 0, EXPERTS);
 	hold(&stage, 1, EXPERTS - 1);
-	assert_int_equal(need_all(&stage.table, 0), 0);
-	assert_int_equal(seen.calls, 0);
-	assert_int_equal(need_all(&stage.table, 1), 0);
+	assert_int_equal(table_source(&stage.table, 0), SOURCE_SLOTS);
+	while (table_register(&stage.table) == 1)
+		;
 	assert_int_equal(seen.bytes, SLICE_BYTES);
+	assert_ptr_equal(seen.next, ARENA_AT + 512 * MIB + SLICE_BYTES);
+	assert_true(table_settled(&stage.table));
 	table_close(&stage.table);
 }
 
 static void
-a_refused_registration_is_an_error_that_names_its_reason(void **state)
+where_every_expert_gets_a_slot_nothing_is_registered(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, LAYERS * EXPERTS);
+	assert_int_equal(table_register(&stage.table), 0);
+	assert_int_equal(seen.calls, 0);
+	/* but if they are refused, the arena serves */
+	stage.table.fill_refused = true;
+	assert_int_equal(table_register(&stage.table), 1);
+	table_close(&stage.table);
+}
+
+static void
+what_the_pinner_has_not_registered_is_not_registered_here(void **state)
 {
 	struct stage stage;
 
 	(void)state;
 	stage_open(&stage, 0);
+	stage.table.registrable[1] = false;
+	while (table_register(&stage.table) == 1)
+		;
+	assert_int_equal(seen.bytes, SLICE_BYTES);
+	assert_int_equal(table_source(&stage.table, 0), SOURCE_STAGING);
+	assert_int_equal(table_source(&stage.table, 1), SOURCE_ARENA);
+	table_close(&stage.table);
+}
+
+static void
+a_refused_registration_leaves_the_rest_to_the_staging_ring(void **state)
+{
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, 0);
+	assert_int_equal(table_register(&stage.table), 1);
 	seen.refuse = true;
-	assert_int_equal(need_all(&stage.table, 0), -ENOMEM);
+	assert_int_equal(table_register(&stage.table), 0);
 	assert_non_null(strstr(stage.table.refused.text, "no more memory may be locked"));
+	assert_int_equal(table_source(&stage.table, 0), SOURCE_STAGING);
+	seen.refuse = false;
+	assert_int_equal(table_register(&stage.table), 0); /* asked no more */
+	assert_int_equal(seen.calls, 1);
+	assert_false(table_settled(&stage.table));
 	table_close(&stage.table);
 }
 
@@ -163,8 +218,9 @@ a_device_that_computes_from_the_host_registers_nothing(void **state)
 	(void)state;
 	stage_open(&stage, 0);
 	stage.device.info.computes_from_host = true;
-	assert_int_equal(need_all(&stage.table, 0), 0);
+	assert_int_equal(table_register(&stage.table), 0);
 	assert_int_equal(seen.calls, 0);
+	assert_true(table_settled(&stage.table));
 	table_close(&stage.table);
 }
 
@@ -204,9 +260,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_layer_is_registered_in_small_pieces_at_its_first_use),
+		cmocka_unit_test(layers_are_registered_in_order_in_small_pieces),
+		cmocka_unit_test(a_layer_in_place_is_read_in_the_arena_whatever_was_staged),
 		cmocka_unit_test(a_layer_wholly_in_slots_is_not_registered),
-		cmocka_unit_test(a_refused_registration_is_an_error_that_names_its_reason),
+		cmocka_unit_test(where_every_expert_gets_a_slot_nothing_is_registered),
+		cmocka_unit_test(what_the_pinner_has_not_registered_is_not_registered_here),
+		cmocka_unit_test(a_refused_registration_leaves_the_rest_to_the_staging_ring),
 		cmocka_unit_test(a_device_that_computes_from_the_host_registers_nothing),
 		cmocka_unit_test(places_are_slots_where_they_hold_the_expert_else_the_arena),
 		cmocka_unit_test(one_request_moves_no_more_than_a_piece),

@@ -8,6 +8,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 
+/* Copying from RAM: more of them do not copy faster. */
+#define STAGING_THREADS 8u
+
 /* What failed lies with the pinner, which may be going just now: never a reason not to start the
  * worker again. */
 static int
@@ -55,8 +58,9 @@ attach_device(struct attached *attached, const struct attach_config *config, str
 	char word[32];
 	int rc;
 
-	if (attached->arena.head->n_slices != 1 + (uint64_t)model->n_layers)
-		return error_set(err, -EBADMSG, "arena: %" PRIu64 " slices, want %" PRIu32,
+	if (attached->arena.head->n_slices < 1 + (uint64_t)model->n_layers)
+		return error_set(err, -EBADMSG,
+				 "arena: %" PRIu64 " slices, want %" PRIu32 " at least",
 				 attached->arena.head->n_slices, 1 + model->n_layers);
 	attached->context = config->context;
 	if (config->context == 0)
@@ -148,7 +152,8 @@ attach_count_slots(struct attached *attached, const Hearth__State *pinner, struc
 		.kv_now = upstream_region_bytes(pinner, "kv"),
 		.slots_now = upstream_region_bytes(pinner, "slots"),
 		.kv = attached->ops->kv_bytes(model, attached->context),
-		.own = attached->ops->own_bytes(model, attached->context),
+		.own = attached->ops->own_bytes(model, attached->context) +
+		       (attached->info->computes_from_host ? 0 : staging_bytes(model)),
 	};
 	uint64_t total;
 	int rc;
@@ -167,6 +172,28 @@ attach_count_slots(struct attached *attached, const Hearth__State *pinner, struc
 	return from_pinner(lender_release(&attached->lender, "slots", err));
 }
 
+/* Where every expert is in its slot already, nothing needs it. */
+static int
+attach_staging(struct attached *attached, struct error *err)
+{
+	const struct model *model = &attached->model;
+	struct table *table = &attached->table;
+	uint32_t threads =
+	    attached->threads < STAGING_THREADS ? attached->threads : STAGING_THREADS;
+
+	if (attached->info->computes_from_host ||
+	    table->slots.filled == model->n_layers * model->n_experts)
+		return 0;
+	return staging_open(&table->staging, attached->device, model, threads, err);
+}
+
+void
+attach_unstage(struct attached *attached)
+{
+	staging_close(attached->table.staging);
+	attached->table.staging = NULL;
+}
+
 static int
 attach_table(struct attached *attached, const struct attach_config *config, struct error *err)
 {
@@ -179,8 +206,12 @@ attach_table(struct attached *attached, const struct attach_config *config, stru
 				 .model = &attached->model,
 				 .device = attached->device,
 				 .upstream = config->upstream,
-				 .lender = &attached->lender };
-	rc = table_open(table, attached->n_slots, err);
+				 .lender = &attached->lender,
+				 .fetch = &attached->fetch };
+	rc = fetch_open(&attached->fetch, config->dir, config->upstream->service,
+			attached->model.n_experts, err);
+	if (rc == 0)
+		rc = table_open(table, attached->n_slots, err);
 	if (rc < 0)
 		return rc;
 	if (attached->n_slots != 0) {
@@ -197,6 +228,9 @@ attach_table(struct attached *attached, const struct attach_config *config, stru
 			return from_pinner(rc);
 		table->slots_at = attached->slots.at;
 	}
+	rc = attach_staging(attached, err);
+	if (rc < 0)
+		return rc;
 	table_place(table);
 	table_look(table);
 	return 0;
@@ -275,8 +309,10 @@ attach_close(struct attached *attached)
 {
 	if (attached->compute != NULL)
 		attached->ops->close(attached->compute);
+	attach_unstage(attached);
 	if (attached->table.places != NULL)
 		table_close(&attached->table);
+	fetch_close(&attached->fetch);
 	memory_close(attached, &attached->slots);
 	memory_close(attached, &attached->kv);
 	memory_close(attached, &attached->trunk);

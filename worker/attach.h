@@ -39,6 +39,7 @@ struct attached {
 	struct lender lender;
 	struct shared_memory journal_memory;
 	struct device_memory kv, trunk, slots;
+	struct fetch fetch;
 	struct table table;
 	const struct compute_ops *ops;
 	struct compute *compute;
@@ -53,5 +54,8 @@ struct attached {
  * is left to close. */
 int attach_open(struct attached *ret, const struct attach_config *config, struct error *err);
 void attach_close(struct attached *attached);
+
+/* Nothing is left to stage: lets the room for it go. */
+void attach_unstage(struct attached *attached);
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "common/board.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/service.h"
@@ -15,6 +16,10 @@
 
 #define MAX_THREADS 1024u /* more than any machine has cores */
 
+/* Between two forwards registering goes on for so long: the layers that are staged meanwhile cost
+ * each token more. */
+#define REGISTER_NS (20 * NS_PER_MS)
+
 struct worker {
 	struct service service;
 	struct board *board;
@@ -23,15 +28,47 @@ struct worker {
 	struct requests requests;
 	struct report report;
 	struct serve *serve;
+	bool first;   /* a request is at work and no forward of this process is complete */
+	bool settled; /* the arithmetic is not asked for experts any more */
 };
 
-/* Between forwards: follow the pinner, fill slots. */
+/* Not before the first token: that one does with what is staged. */
+static int
+worker_register(struct worker *worker)
+{
+	uint64_t end = clock_ns() + REGISTER_NS;
+	int more = worker->first ? 0 : 1;
+
+	while (more == 1 && clock_ns() < end && !requests_waiting(&worker->requests))
+		more = table_register(&worker->attached.table);
+	return more;
+}
+
+/* From here on whole tokens are computed without a word with the host. */
+static int
+worker_settle(struct worker *worker, struct error *err)
+{
+	struct attached *attached = &worker->attached;
+
+	if (worker->settled || !table_settled(&attached->table))
+		return 0;
+	table_place(&attached->table);
+	if (attached->ops->places_changed(attached->compute, err) < 0)
+		return -EIO;
+	attached->ops->ask(attached->compute, false);
+	attach_unstage(attached);
+	worker->settled = true;
+	report_settled(&worker->report);
+	return 0;
+}
+
+/* Between forwards: follow the pinner, fill slots, register the arena. */
 static int
 worker_upkeep(void *arg, bool woken, struct error *err)
 {
 	struct worker *worker = arg;
 	struct table *table = &worker->attached.table;
-	int rc;
+	int rc, filled, registered;
 
 	if (woken) {
 		rc = upstream_look(&worker->upstream, err);
@@ -40,10 +77,14 @@ worker_upkeep(void *arg, bool woken, struct error *err)
 		table_look(table);
 		report_slices(&worker->report, worker->upstream.state);
 	}
-	rc = table_fill(table, err);
-	if (rc == 1 && worker->attached.ops->places_changed(worker->attached.compute, err) < 0)
+	filled = table_fill(table, err);
+	if (filled < 0)
+		return filled;
+	if (filled == 1 && worker->attached.ops->places_changed(worker->attached.compute, err) < 0)
 		return -EIO;
-	return rc;
+	registered = worker->settled ? 0 : worker_register(worker);
+	rc = worker_settle(worker, err);
+	return rc < 0 ? rc : filled || registered;
 }
 
 static int
@@ -59,6 +100,7 @@ worker_tally(void *arg, const struct serve_tally *tally, bool now)
 {
 	struct worker *worker = arg;
 
+	worker->first = tally->request != 0 && tally->tokens_in + tally->tokens_out == 0;
 	report_tally(&worker->report, tally, now);
 }
 
@@ -105,8 +147,8 @@ worker_run(struct worker *worker, struct attach_config *config, struct error *er
 		return rc;
 	service_ready(&worker->service);
 	rc = serve_run(worker->serve, err);
-	if (attached->table.refused.text[0] != '\0')
-		*err = attached->table.refused; /* the forward that it ended knows the code alone */
+	if (rc < 0 && attached->table.failure.text[0] != '\0')
+		*err = attached->table.failure; /* the forward that it ended knows the code alone */
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 #include "worker/report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -35,6 +36,29 @@ report_attached(struct report *report)
 }
 
 static void
+report_sources(const struct table *table, uint32_t ret[N_SOURCES])
+{
+	memset(ret, 0, N_SOURCES * sizeof(*ret));
+	for (uint32_t layer = 0; layer < table->model->n_layers; layer++)
+		ret[table_source(table, layer)]++;
+}
+
+static void
+report_table(const struct table *table, Hearth__Computing *computing)
+{
+	uint32_t layers[N_SOURCES];
+
+	report_sources(table, layers);
+	computing->slot_layers = layers[SOURCE_SLOTS];
+	computing->in_place_layers = layers[SOURCE_ARENA];
+	computing->staged_layers = layers[SOURCE_STAGING];
+	computing->fetched_layers = layers[SOURCE_FETCH];
+	computing->staged_experts = table->staged_experts;
+	computing->fetched_experts = table->fetched_experts;
+	computing->fetch_ns = table->fetch_ns;
+}
+
+static void
 report_phase(const struct attached *attached, Hearth__State *state)
 {
 	const struct table *table = &attached->table;
@@ -54,6 +78,21 @@ report_phase(const struct attached *attached, Hearth__State *state)
 			   table->register_bytes, (double)table->register_ns / NS_PER_SECOND);
 	else
 		board_text(&state->reason, "%s", "");
+}
+
+void
+report_settled(struct report *report)
+{
+	const struct table *table = &report->attached->table;
+	uint32_t layers[N_SOURCES];
+
+	report_sources(table, layers);
+	log_info("experts of %" PRIu32 " layers in slots, of %" PRIu32
+		 " in place; registered %" PRIu64 " MiB in %.3f s, staged %" PRIu64
+		 " experts, fetched %" PRIu64 " in %.3f s",
+		 layers[SOURCE_SLOTS], layers[SOURCE_ARENA], table->register_bytes >> 20,
+		 (double)table->register_ns / NS_PER_SECOND, table->staged_experts,
+		 table->fetched_experts, (double)table->fetch_ns / NS_PER_SECOND);
 }
 
 void
@@ -81,6 +120,8 @@ report_slices(struct report *report, const Hearth__State *pinner)
 		state->slices[i]->checksum = pinner->slices[i]->checksum;
 	}
 	report_phase(attached, state);
+	if (board_computing(state) != NULL)
+		report_table(&attached->table, board_computing(state));
 	board_publish(report->board);
 }
 
@@ -107,6 +148,7 @@ report_tally(struct report *report, const struct serve_tally *tally, bool now)
 		computing->compute_ns = tally->compute_ns;
 		computing->first_token_ns = tally->first_token_ns;
 		computing->sixteenth_token_ns = tally->sixteenth_token_ns;
+		report_table(&report->attached->table, computing);
 	}
 	board_publish(report->board);
 }

@@ -19,6 +19,9 @@ struct report {
 /* Attached: what it computes with and where. */
 void report_attached(struct report *report);
 
+/* All is where the arithmetic reads it for good. */
+void report_settled(struct report *report);
+
 /* The slices as the pinner tells and the table takes them, and the phase that follows; nothing if
  * the pinner's state is the one told last. */
 void report_slices(struct report *report, const Hearth__State *pinner);

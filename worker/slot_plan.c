@@ -38,7 +38,9 @@ slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t expe
 	plan.expert_of = malloc((n + 1ull) * sizeof(*plan.expert_of));
 	plan.slot_of = malloc(all * sizeof(*plan.slot_of));
 	plan.in_layer = calloc(layers, sizeof(*plan.in_layer));
-	if (plan.expert_of == NULL || plan.slot_of == NULL || plan.in_layer == NULL) {
+	plan.barred = calloc(all, sizeof(*plan.barred));
+	if (plan.expert_of == NULL || plan.slot_of == NULL || plan.in_layer == NULL ||
+	    plan.barred == NULL) {
 		slot_plan_close(&plan);
 		return -ENOMEM;
 	}
@@ -54,6 +56,7 @@ slot_plan_close(struct slot_plan *plan)
 	free(plan->expert_of);
 	free(plan->slot_of);
 	free(plan->in_layer);
+	free(plan->barred);
 	*plan = (struct slot_plan){ 0 };
 }
 
@@ -78,12 +81,16 @@ uint32_t
 slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fill *ret,
 	       uint32_t max)
 {
-	uint32_t slot = 0, n = 0;
+	uint32_t slot = 0, n = 0, wanted = 0;
 
-	for (uint32_t i = 0; i < plan->n && n < max; i++) {
+	for (uint32_t i = 0; i < plan->layers * plan->experts && wanted < plan->n && n < max; i++) {
 		uint32_t layer = i % plan->layers, expert = i / plan->layers;
+		uint32_t which = layer * plan->experts + expert;
 
-		if (!allowed[layer] || plan->slot_of[layer * plan->experts + expert] != SLOT_NONE)
+		if (plan->barred[which])
+			continue;
+		wanted++;
+		if (!allowed[layer] || plan->slot_of[which] != SLOT_NONE)
 			continue;
 		while (slot < plan->n && plan->expert_of[slot] != SLOT_NONE)
 			slot++;

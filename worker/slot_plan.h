@@ -1,6 +1,7 @@
 /* Which experts lie in slots of device memory: how many slots there are, what each holds, what goes
  * into the free ones.  A plan in plain C: it moves nothing.  Experts are wanted in the order of
- * their index, each over all layers, so that every layer gets an equal share. */
+ * their index, each over all layers, so that every layer gets an equal share: the first n that are
+ * not barred. */
 #ifndef HEARTH_WORKER_SLOT_PLAN_H
 #define HEARTH_WORKER_SLOT_PLAN_H
 
@@ -32,6 +33,7 @@ struct slot_plan {
 	uint32_t *expert_of; /* (n): layer * experts + expert, or SLOT_NONE */
 	uint32_t *slot_of;   /* (layers, experts): a slot, or SLOT_NONE */
 	uint32_t *in_layer;  /* (layers): how many of its experts have slots */
+	bool *barred;        /* (layers, experts): never in a slot; false at first */
 };
 
 struct slot_fill {

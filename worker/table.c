@@ -14,9 +14,44 @@
 #define PIECE_BYTES (64ull << 20)
 
 static int
-table_no_memory(struct error *err)
+table_alloc(struct table *table)
 {
-	return error_set(err, -ENOMEM, "no memory for the expert table");
+	const struct model *model = table->model;
+	size_t all = (size_t)model->n_layers * model->n_experts;
+
+	table->places = calloc(all, sizeof(*table->places));
+	table->home = calloc(all, sizeof(*table->home));
+	table->homeless = calloc(model->n_layers, sizeof(*table->homeless));
+	table->filled = calloc(1 + model->n_layers, sizeof(*table->filled));
+	table->usable = calloc(1 + model->n_layers, sizeof(*table->usable));
+	table->registrable = calloc(1 + model->n_layers, sizeof(*table->registrable));
+	table->fetched = calloc(all, sizeof(*table->fetched));
+	table->lent = calloc(model->n_experts, sizeof(*table->lent));
+	table->absent = calloc(model->n_experts, sizeof(*table->absent));
+	table->registered = calloc(model->n_layers, sizeof(*table->registered));
+	table->moves = calloc(table->move_max, sizeof(*table->moves));
+	return table->places != NULL && table->home != NULL && table->homeless != NULL &&
+		       table->filled != NULL && table->usable != NULL &&
+		       table->registrable != NULL && table->fetched != NULL &&
+		       table->lent != NULL && table->absent != NULL && table->registered != NULL &&
+		       table->moves != NULL
+		   ? 0
+		   : -ENOMEM;
+}
+
+static void
+find_homes(struct table *table)
+{
+	const struct model *model = table->model;
+
+	for (uint32_t layer = 0; layer < model->n_layers; layer++)
+		for (uint32_t expert = 0; expert < model->n_experts; expert++)
+			for (enum role role = 0; role < N_ROLES; role++) {
+				const struct experts *at = &model->layers[layer].role[role];
+
+				table->home[table_which(table, layer, expert)].role[role] =
+				    table->arena->base + at->offset + expert * at->stride;
+			}
 }
 
 int
@@ -24,41 +59,18 @@ table_open(struct table *table, uint32_t n_slots, struct error *err)
 {
 	const struct model *model = table->model;
 	uint64_t move_max;
-	int rc;
 
 	table->slot_bytes = model_slot_bytes(model);
 	move_max = PIECE_BYTES / table->slot_bytes;
 	move_max = move_max > MAX_MOVES ? MAX_MOVES : move_max;
 	table->move_max = move_max > 0 ? (uint32_t)move_max : 1;
-	rc = slot_plan_open(&table->slots, n_slots, model->n_layers, model->n_experts);
-	if (rc < 0)
-		return table_no_memory(err);
-	table->places =
-	    calloc((uint64_t)model->n_layers * model->n_experts, sizeof(*table->places));
-	table->usable = calloc(1 + model->n_layers, sizeof(*table->usable));
-	table->registered = calloc(model->n_layers, sizeof(*table->registered));
-	table->moves = calloc(table->move_max, sizeof(*table->moves));
-	if (table->places == NULL || table->usable == NULL || table->registered == NULL ||
-	    table->moves == NULL) {
+	if (slot_plan_open(&table->slots, n_slots, model->n_layers, model->n_experts) < 0 ||
+	    table_alloc(table) < 0) {
 		table_close(table);
-		return table_no_memory(err);
+		return error_set(err, -ENOMEM, "no memory for the expert table");
 	}
+	find_homes(table);
 	return 0;
-}
-
-static uint8_t *
-slice_at(const struct table *table, uint32_t layer)
-{
-	return table->arena->base + table->arena->slices[1 + layer].offset;
-}
-
-/* The n-th piece of a layer's slice; 0 bytes behind the last. */
-static uint64_t
-piece_bytes(const struct table *table, uint32_t layer, uint64_t from)
-{
-	uint64_t left = table->arena->slices[1 + layer].bytes - from;
-
-	return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
 /* Registrations end with the process: undoing them here would only make leaving slow. */
@@ -67,112 +79,138 @@ table_close(struct table *table)
 {
 	slot_plan_close(&table->slots);
 	free(table->places);
+	free(table->home);
+	free(table->homeless);
+	free(table->filled);
 	free(table->usable);
+	free(table->registrable);
+	free(table->fetched);
+	free(table->lent);
+	free(table->absent);
 	free(table->registered);
 	free(table->moves);
-	table->places = NULL;
-	table->usable = NULL;
-	table->registered = NULL;
-	table->moves = NULL;
+	*table = (struct table){ 0 };
 }
 
 static void
 place_set(struct table *table, uint32_t layer, uint32_t expert)
 {
 	const struct model_layer *shape = &table->model->layers[layer];
-	uint32_t which = layer * table->model->n_experts + expert;
+	uint32_t which = table_which(table, layer, expert);
 	uint32_t slot = table->slots.slot_of[which];
-	struct expert_place *place = &table->places[which];
 
-	for (enum role role = 0; role < N_ROLES; role++) {
-		const struct experts *experts = &shape->role[role];
-
-		if (slot != SLOT_NONE)
-			place->role[role] = table->slots_at + slot * table->slot_bytes +
-					    model_slot_offset(shape, role);
-		else
-			place->role[role] =
-			    table->arena->base + experts->offset + expert * experts->stride;
+	if (slot == SLOT_NONE) {
+		table->places[which] = table->home[which];
+		return;
 	}
+	for (enum role role = 0; role < N_ROLES; role++)
+		table->places[which].role[role] =
+		    table->slots_at + slot * table->slot_bytes + model_slot_offset(shape, role);
+}
+
+void
+table_place_layer(struct table *table, uint32_t layer)
+{
+	for (uint32_t expert = 0; expert < table->model->n_experts; expert++)
+		place_set(table, layer, expert);
 }
 
 void
 table_place(struct table *table)
 {
 	for (uint32_t layer = 0; layer < table->model->n_layers; layer++)
-		for (uint32_t expert = 0; expert < table->model->n_experts; expert++)
-			place_set(table, layer, expert);
+		table_place_layer(table, layer);
 }
 
 uint32_t
 table_look(struct table *table)
 {
+	const Hearth__State *state = table->upstream->state;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < 1 + table->model->n_layers; i++) {
-		/* Once usable, a slice stays so as long as this pinner is there. */
-		if (!table->usable[i] && table->upstream->state != NULL)
-			table->usable[i] = upstream_slice_usable(table->upstream->state, i);
+		/* Once true, it stays so as long as this pinner is there. */
+		if (state != NULL) {
+			table->filled[i] = table->filled[i] || upstream_slice_filled(state, i);
+			table->usable[i] = table->usable[i] || upstream_slice_usable(state, i);
+			table->registrable[i] =
+			    table->registrable[i] || upstream_slice_registered(state, i);
+		}
 		n += table->usable[i];
 	}
 	return n;
 }
 
-int
-table_wait_slice(struct table *table, uint32_t slice, struct error *err)
+bool
+table_in_place(const struct table *table, uint32_t layer)
 {
+	return device_describe(table->device)->computes_from_host ||
+	       table->registered[layer] == table->arena->slices[1 + layer].bytes;
+}
+
+enum table_source
+table_source(const struct table *table, uint32_t layer)
+{
+	if (table->slots.in_layer[layer] == table->model->n_experts)
+		return SOURCE_SLOTS;
+	if (!table->filled[1 + layer] || table->homeless[layer] != 0)
+		return SOURCE_FETCH;
+	return table_in_place(table, layer) ? SOURCE_ARENA : SOURCE_STAGING;
+}
+
+bool
+table_settled(const struct table *table)
+{
+	for (uint32_t layer = 0; layer < table->model->n_layers; layer++)
+		if (table_source(table, layer) > SOURCE_ARENA)
+			return false;
+	return true;
+}
+
+/* The layer that is registered next; n_layers: none.  Where every expert gets a slot, none is. */
+static uint32_t
+register_next(const struct table *table)
+{
+	const struct model *model = table->model;
+	uint32_t layer = 0;
+
+	if (device_describe(table->device)->computes_from_host || table->refused.text[0] != '\0' ||
+	    (table->slots.n == model->n_layers * model->n_experts && !table->fill_refused))
+		return model->n_layers;
+	while (layer < model->n_layers &&
+	       (!table->registrable[1 + layer] || table_in_place(table, layer) ||
+		table->slots.in_layer[layer] == model->n_experts))
+		layer++;
+	return layer;
+}
+
+int
+table_register(struct table *table)
+{
+	uint32_t layer = register_next(table);
+	const struct arena_slice *slice;
+	uint64_t begin = clock_ns(), n;
 	int rc;
 
-	while (!table->usable[slice]) {
-		if (table->interrupted != NULL && table->interrupted(table->interrupted_arg))
-			return error_set(err, -ECANCELED, "interrupted");
-		rc = upstream_wait(table->upstream, err);
-		if (rc < 0)
-			return rc;
-		table_look(table);
-	}
-	return 0;
-}
-
-/* Piece by piece: a call stalls everything else on the device for as long as it lasts. */
-static int
-layer_register(struct table *table, uint32_t layer, struct error *err)
-{
-	uint64_t begin = clock_ns(), n;
-	int rc = 0;
-
-	while ((n = piece_bytes(table, layer, table->registered[layer])) != 0) {
-		rc = device_register(
-		    table->device, slice_at(table, layer) + table->registered[layer], n, true, err);
-		if (rc < 0)
-			break;
-		table->registered[layer] += n;
-		table->register_bytes += n;
-	}
-	table->register_ns += clock_ns() - begin;
-	return rc;
-}
-
-int
-table_need(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
-{
-	struct table *table = arg;
-	struct error err;
-	int rc = table_wait_slice(table, 1 + layer, &err);
-
-	(void)experts;
-	(void)n;
-	if (rc < 0)
-		return rc;
-	if (device_describe(table->device)->computes_from_host ||
-	    table->slots.in_layer[layer] == table->model->n_experts)
+	if (layer == table->model->n_layers)
 		return 0;
-	rc = layer_register(table, layer, &err);
+	slice = &table->arena->slices[1 + layer];
+	n = slice->bytes - table->registered[layer];
+	n = n < PIECE_BYTES ? n : PIECE_BYTES;
+	rc = device_register(table->device,
+			     table->arena->base + slice->offset + table->registered[layer], n, true,
+			     &table->refused);
+	table->register_ns += clock_ns() - begin;
 	if (rc < 0) {
-		table->refused = err;
-		return rc;
+		log_warn("%s: %s; its experts go through the staging ring", slice->name,
+			 table->refused.text);
+		return 0;
 	}
-	return 0;
+	table->registered[layer] += n;
+	table->register_bytes += n;
+	if (table_in_place(table, layer))
+		table_place_layer(table, layer);
+	return 1;
 }
 
 int

@@ -1,7 +1,9 @@
-/* The expert table: where each expert's matrices are now.  An expert in a slot is read there, any
- * other in the arena, in place.  Slots are filled by the pinner, on request, between forwards.  On
- * a device that reads the arena only where this process has registered it, a layer that is not
- * wholly in slots is registered at its first use.
+/* The expert table: where each expert's matrices are now.  A layer's experts are read
+ *   - in slots of device memory, filled by the pinner, on request, between forwards;
+ *   - in the arena, in place: on a device that reads the arena only where this process has
+ *     registered it, once that is done: behind serving, piece by piece, between forwards;
+ *   - until then through the staging ring, those that the router chose, layer by layer;
+ *   - and bytes that are not in the arena are first asked of the loader.
  * For the main thread alone.  The arena, the device and the slots' memory are the caller's. */
 #ifndef HEARTH_WORKER_TABLE_H
 #define HEARTH_WORKER_TABLE_H
@@ -14,9 +16,20 @@
 #include "common/error.h"
 #include "common/model.h"
 #include "worker/compute.h"
+#include "worker/fetch.h"
 #include "worker/lender.h"
 #include "worker/slot_plan.h"
+#include "worker/staging.h"
 #include "worker/upstream.h"
+
+/* Of a layer's experts, where those that need the most are read. */
+enum table_source {
+	SOURCE_SLOTS,
+	SOURCE_ARENA,
+	SOURCE_STAGING,
+	SOURCE_FETCH,
+	N_SOURCES,
+};
 
 struct table {
 	const struct arena *arena;
@@ -24,34 +37,63 @@ struct table {
 	struct device *device;
 	struct upstream *upstream;
 	struct lender *lender;
+	struct fetch *fetch;         /* NULL: nobody to ask, what is not there is waited for */
+	struct staging *staging;     /* NULL: nothing needs it */
 	struct expert_place *places; /* (layers, experts) */
 	struct slot_plan slots;
 	uint8_t *slots_at; /* (slots.n, slot_bytes) as the device reads it; NULL while n is 0 */
 	uint64_t slot_bytes;
 	struct slot_fill *moves; /* (move_max): of one request */
 	uint32_t move_max;
-	bool fill_refused;    /* the pinner does not move: the arena serves the rest */
-	bool *usable;         /* (1 + layers): slices, as the pinner tells */
+	bool fill_refused; /* the pinner does not move: the arena serves the rest */
+
+	struct expert_place *home; /* (layers, experts) in the arena; NULL: no place of its own */
+	uint32_t *homeless;        /* (layers) experts without one */
+	bool *filled;      /* (1 + layers): slices, as the pinner tells: every byte is there */
+	bool *usable;      /* and the pinner is through with it */
+	bool *registrable; /* and a process of this device may register it */
+	bool *fetched;     /* (layers, experts) there ahead of its slice */
+	struct expert_place *lent; /* (experts) of one call: those without a home, as fetched */
+	uint32_t *absent;          /* (experts) of one call: to be fetched */
+
 	uint64_t *registered; /* (layers): bytes from the slice's begin, by this process */
 	uint64_t register_ns; /* inside the calls */
 	uint64_t register_bytes;
-	struct error refused; /* why a registration was refused; "" = none was */
+	struct error refused;     /* why a registration was refused; "" = none was */
+	struct error failure;     /* of table_need; "" = none */
+	uint64_t staged_experts;  /* in all calls */
+	uint64_t fetched_experts; /* asked of the loader and got */
+	uint64_t fetch_ns;        /* waiting for them */
 	/* Ends a wait for a slice: the main thread is wanted elsewhere.  May be NULL. */
 	bool (*interrupted)(void *arg);
 	void *interrupted_arg;
 };
 
-/* `table` has its first five fields set; `n_slots` may be 0. */
+/* `table` has its first fields set, up to staging; `n_slots` may be 0. */
 int table_open(struct table *table, uint32_t n_slots, struct error *err);
 void table_close(struct table *table);
 
-/* Points every expert to where it is.  slots_at is set by then. */
+/* Points every expert to its slot or home.  slots_at is set by then. */
 void table_place(struct table *table);
+void table_place_layer(struct table *table, uint32_t layer);
 
 /* Takes over what the pinner's state says of the slices.  Returns how many are usable. */
 uint32_t table_look(struct table *table);
 
-/* Waits until a slice is usable.  -ECANCELED: interrupted, leaving, or the pinner is lost. */
+static inline uint32_t
+table_which(const struct table *table, uint32_t layer, uint32_t expert)
+{
+	return layer * table->model->n_experts + expert;
+}
+
+/* The device reads the layer's part of the arena where it lies. */
+bool table_in_place(const struct table *table, uint32_t layer);
+enum table_source table_source(const struct table *table, uint32_t layer);
+/* Nothing is left to stage or to fetch: need_experts has nothing to do any more. */
+bool table_settled(const struct table *table);
+
+/* Waits until a slice's bytes are there.  -ECANCELED: interrupted, leaving, or the pinner is lost.
+ */
 int table_wait_slice(struct table *table, uint32_t slice, struct error *err);
 
 /* compute_config.need_experts: these experts of the layer may be read.  arg is the struct table. */
@@ -60,5 +102,9 @@ int table_need(void *table, uint32_t layer, const uint32_t *experts, uint32_t n)
 /* Fills the next few slots, of usable layers.  1: places have changed, and there may be more to
  * do; 0: nothing to do now. */
 int table_fill(struct table *table, struct error *err);
+
+/* Registers the next piece of the first layer that wants it.  1: there may be more to do; 0:
+ * nothing to do now.  A refusal is no failure: the staging ring serves that layer for good. */
+int table_register(struct table *table);
 
 #endif

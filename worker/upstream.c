@@ -68,20 +68,25 @@ upstream_bind(struct upstream *upstream)
 }
 
 bool
+upstream_slice_filled(const Hearth__State *state, uint32_t slice)
+{
+	return slice < state->n_slices &&
+	       state->slices[slice]->state >= HEARTH__SLICE_STATE__SLICE_FILLED;
+}
+
+bool
+upstream_slice_registered(const Hearth__State *state, uint32_t slice)
+{
+	return slice < state->n_slices &&
+	       state->slices[slice]->state >= HEARTH__SLICE_STATE__SLICE_REGISTERED;
+}
+
+bool
 upstream_slice_usable(const Hearth__State *state, uint32_t slice)
 {
-	if (slice >= state->n_slices)
-		return false;
-	switch (state->slices[slice]->state) {
-	case HEARTH__SLICE_STATE__SLICE_REGISTERED:
-	case HEARTH__SLICE_STATE__SLICE_READY:
-		return true;
-	case HEARTH__SLICE_STATE__SLICE_FILLED:
-		/* The note says why it will not be registered. */
-		return state->slices[slice]->note[0] != '\0';
-	default:
-		return false;
-	}
+	/* A note says why it will not be registered. */
+	return upstream_slice_registered(state, slice) ||
+	       (upstream_slice_filled(state, slice) && state->slices[slice]->note[0] != '\0');
 }
 
 void

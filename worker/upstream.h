@@ -35,7 +35,11 @@ int upstream_wait(struct upstream *upstream, struct error *err);
 /* It names an arena and a device.  With it, this very pinner is the one: bound. */
 bool upstream_bind(struct upstream *upstream);
 
-/* The slice's bytes are whole, and what the pinner does with it is done. */
+/* The slice's bytes are whole. */
+bool upstream_slice_filled(const Hearth__State *state, uint32_t slice);
+/* And the pinner has registered it. */
+bool upstream_slice_registered(const Hearth__State *state, uint32_t slice);
+/* Or it is through with it otherwise. */
 bool upstream_slice_usable(const Hearth__State *state, uint32_t slice);
 
 /* "cpu", "cuda:0": the word that device_open takes. */
