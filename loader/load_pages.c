@@ -97,6 +97,7 @@ end_populate(struct load *load)
 
 	if (!load->populate)
 		return;
+	populate_stop(load->populate);
 	said = populate_said(load->populate);
 	populate_close(load->populate);
 	load->populate = NULL;

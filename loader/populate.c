@@ -209,13 +209,25 @@ populate_said(struct populate *populate)
 }
 
 void
+populate_join(struct populate *populate)
+{
+	while (populate->n_threads)
+		pthread_join(populate->threads[--populate->n_threads], NULL);
+}
+
+void
+populate_stop(struct populate *populate)
+{
+	atomic_store(&populate->stop, true);
+	populate_join(populate);
+}
+
+void
 populate_close(struct populate *populate)
 {
 	if (!populate)
 		return;
-	atomic_store(&populate->stop, true);
-	for (uint32_t i = 0; i < populate->n_threads; i++)
-		pthread_join(populate->threads[i], NULL);
+	populate_stop(populate);
 	pthread_mutex_destroy(&populate->lock);
 	free(populate->threads);
 	free(populate->chunks);

@@ -59,6 +59,9 @@ struct populate_said {
 };
 struct populate_said populate_said(struct populate *populate);
 
-void populate_close(struct populate *populate); /* stops the threads; NULL is fine */
+/* Waits for the threads: until all is there or they were overtaken. */
+void populate_join(struct populate *populate);
+void populate_stop(struct populate *populate);  /* each ends after its chunk; waits for that */
+void populate_close(struct populate *populate); /* stops; NULL is fine */
 
 #endif
