@@ -106,21 +106,6 @@ load_take_arena(struct load *load, struct error *err)
 	return rc;
 }
 
-void
-load_drop_arena(struct load *load)
-{
-	populate_close(load->populate);
-	load->populate = NULL;
-	piece_queue_close(load->queue);
-	load->queue = NULL;
-	pieces_close(&load->pieces);
-	arena_close(&load->arena);
-	memset(load->filled, 0, load->placement.n_slices * sizeof(*load->filled));
-	memset(load->checksums, 0, load->placement.n_slices * sizeof(*load->checksums));
-	load->published_bytes = 0;
-	atomic_store(&load->read_ended, false);
-}
-
 static void
 read_ended(void *arg)
 {
@@ -216,4 +201,17 @@ load_close(struct load *load)
 	free(load->filled);
 	free(load->checksums);
 	arena_close(&load->arena);
+}
+
+void
+load_start_over(struct load *load)
+{
+	const struct load fresh = { .options = load->options,
+				    .service = load->service,
+				    .board = load->board,
+				    .arena = { .fd = -1 },
+				    .without_pool = true };
+
+	load_close(load);
+	*load = fresh;
 }

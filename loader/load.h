@@ -42,7 +42,7 @@ struct load {
 	struct arena arena;
 	bool adopted;              /* the arena was there; how it was reserved nobody knows */
 	struct reserve reserve;    /* of a new one */
-	bool without_pool;         /* its pages ran out while this process loaded */
+	bool without_pool;         /* whose pages ran out while this process loaded */
 	struct populate *populate; /* NULL: nothing to read */
 	bool *filled;              /* (slices); of an adopted arena, from the begin */
 	uint64_t *checksums;       /* (slices) */
@@ -63,12 +63,12 @@ int load_take_arena(struct load *load, struct error *err);
 /* Reads what is not filled; returns when all is, or with -ECANCELED when the process leaves. */
 int load_read(struct load *load, struct error *err);
 
-/* As before load_take_arena, which may be called again and then makes a new one. */
-void load_drop_arena(struct load *load);
-
 /* No more writing; the files are let go. */
 int load_finish(struct load *load, struct error *err);
 
 void load_close(struct load *load); /* the arena too */
+
+/* Closes, and is as new: for load_plan, with an arena of its own and no pages from the pool. */
+void load_start_over(struct load *load);
 
 #endif

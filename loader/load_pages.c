@@ -29,8 +29,8 @@ room_floor(const struct load *load)
 	return load->head.bytes - experts + window;
 }
 
-int
-load_reserve(struct load *load, struct error *err)
+static int
+reserve_once(struct load *load, bool without_pool, struct error *err)
 {
 	const struct reserve_want want = {
 		.need = { .model = load->files.shards[0].path,
@@ -40,18 +40,31 @@ load_reserve(struct load *load, struct error *err)
 		.root = load->options->root,
 		.pages = load->options->pages,
 		.numa_node = load->options->numa_node,
-		.without_pool = load->without_pool,
+		.without_pool = without_pool,
 	};
-	uint64_t directory = load->placement.slices[0].offset;
 	int rc = reserve_arena(&load->arena, &load->reserve, &want, err);
 
 	if (rc < 0)
 		return rc;
-	rc = load->options->populate->populate(load->arena.base, directory);
-	if (rc < 0)
-		return error_sys(err, rc, "no memory for the arena's directory (%s pages)",
-				 pages_word(load->reserve.asked));
-	return 0;
+	rc = load->options->populate->populate(load->arena.base, load->placement.slices[0].offset);
+	if (rc == 0)
+		return 0;
+	arena_close(&load->arena);
+	/* "Bad address": touching it would have been a SIGBUS. */
+	return error_sys(err, rc == -EFAULT ? -ENOMEM : rc,
+			 "no memory for the arena's directory (%s pages)",
+			 pages_word(load->reserve.asked));
+}
+
+int
+load_reserve(struct load *load, struct error *err)
+{
+	int rc = reserve_once(load, load->without_pool, err);
+
+	if (rc == -ENOMEM && load->options->pages == ARENA_PAGES_AUTO &&
+	    load->reserve.asked == ARENA_PAGES_HUGETLB)
+		rc = reserve_once(load, true, err);
+	return rc;
 }
 
 int
@@ -80,14 +93,10 @@ load_populate(struct load *load, struct error *err)
 }
 
 bool
-load_pages_ran_out(struct load *load)
+load_pages_ran_out(const struct load *load)
 {
-	if (load->without_pool || load->adopted || !load->populate ||
-	    load->options->pages != ARENA_PAGES_AUTO ||
-	    load->reserve.asked != ARENA_PAGES_HUGETLB || !populate_said(load->populate).failed)
-		return false;
-	load->without_pool = true;
-	return true;
+	return load->options->pages == ARENA_PAGES_AUTO && !load->adopted && load->populate &&
+	       load->reserve.asked == ARENA_PAGES_HUGETLB && populate_said(load->populate).failed;
 }
 
 static void

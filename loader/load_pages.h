@@ -14,7 +14,7 @@ int load_populate(struct load *load, struct error *err);
 void load_publish_pages(struct load *load);
 
 /* Reading failed since the pool, which was not asked for by name, did not give what it had set
- * aside: a new arena without it will do.  True once. */
-bool load_pages_ran_out(struct load *load);
+ * aside: a new arena without it will do. */
+bool load_pages_ran_out(const struct load *load);
 
 #endif

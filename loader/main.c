@@ -79,13 +79,6 @@ load_whole(struct load *load, struct error *err)
 		return rc;
 	service_ready(load->service);
 	rc = load_read(load, err);
-	if (rc < 0 && load_pages_ran_out(load)) {
-		log_warn("%s: starts again without huge pages from the pool", err->text);
-		load_drop_arena(load);
-		rc = load_take_arena(load, err);
-		if (rc == 0)
-			rc = load_read(load, err);
-	}
 	if (rc == 0)
 		rc = load_finish(load, err);
 	return rc;
@@ -103,6 +96,11 @@ run(struct service *service, const struct load_options *options, struct error *e
 	board_text(&board_edit(load.board)->model, "%s", options->model);
 	board_publish(load.board);
 	rc = load_whole(&load, err);
+	if (rc < 0 && load_pages_ran_out(&load)) {
+		log_warn("%s: starts again without huge pages from the pool", err->text);
+		load_start_over(&load);
+		rc = load_whole(&load, err);
+	}
 	if (rc == -ECANCELED && service_leaving(service))
 		rc = 0;
 	if (rc < 0)

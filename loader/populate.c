@@ -124,7 +124,8 @@ populate_range(struct populate *populate, uint64_t from, uint64_t to)
 			rc = populate_chunks(populate, i, n, own, false);
 		i += n ? n : 1;
 	}
-	return rc;
+	/* "Bad address": touching the page would have been a SIGBUS. */
+	return rc == -EFAULT ? -ENOMEM : rc;
 }
 
 static void
