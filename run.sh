@@ -149,6 +149,7 @@ need_up() {
 
 result=0   # its exit code
 leaving=   # set once the stack comes down
+partial=   # the beginning of a line
 declare -A alive=()   # stage -> 1: its keeper runs
 declare -A life=()    # stage -> descriptor of its life pipe
 declare -A pid=()
@@ -292,14 +293,16 @@ on_time() { # stage
 
 # Sleeps until a line or the nearest due time comes.
 next_event() {
-	local stage word value timeout wait=3600000
+	local stage line word value timeout wait=3600000
 	now
 	for stage in "${!due[@]}"; do
 		((due[$stage] - now >= wait)) || wait=$((due[$stage] - now))
 	done
 	((wait > 0)) || wait=1
 	printf -v timeout '%d.%03d' "$((wait / 1000))" "$((wait % 1000))"
-	if read -r -t "$timeout" word stage value <&8; then
+	if IFS= read -r -t "$timeout" line <&8; then
+		read -r word stage value <<<"$partial$line"
+		partial=
 		case $word in
 		pid) pid[$stage]=$value ;;
 		ready) reply "$stage" ready ;;
@@ -308,6 +311,8 @@ next_event() {
 		restart) restart_stage "$stage" "$value" ;;
 		down) come_down 0 "" ;;
 		esac
+	else
+		partial+=$line # a signal or the time came in the middle of it
 	fi
 	now
 	for stage in "${!due[@]}"; do
@@ -336,20 +341,24 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 # -- commands --
 
 up() { # words...
-	local status=0 interrupted='' words log alive folder waiter supervisor
+	local status=0 interrupted='' words log alive folder out ended supervisor waiter=
 	take_options "$@"
 	find_folder
 	need_build
 	take_folder || die 100 "$name is up"
 	: >"$dir/log"
-	exec {log}<"$dir/log"
-	exec {alive}< <(exec setsid "$self" supervise --name "$name" "$@" </dev/null 2>>"$dir/log")
+	exec {log}<"$dir/log" {out}>&1
+	# The waiter is waited for by the end of a pipe: `wait` can miss it when a signal comes.
+	trap 'trap "" INT TERM; interrupted=1; kill ${waiter:+"$waiter"} 2>/dev/null || true' INT TERM
+	exec {alive}< <(trap '' INT && exec setsid "$self" supervise --name "$name" "$@" \
+		</dev/null 2>>"$dir/log")
 	supervisor=$!
 	exec {folder}<"$dir" 9<&- # what is left to do with the lock is to see it free
-	"$build/bin/hearth" wait --dir "$dir" <&"$alive" &
+	exec {ended}< <(exec "$build/bin/hearth" wait --dir "$dir" 3>&1 <&"$alive" >&"$out")
 	waiter=$!
-	trap 'interrupted=1; kill "$waiter" 2>/dev/null || true' INT TERM
-	wait "$waiter" || wait "$waiter" || status=$?
+	[[ -z $interrupted ]] || kill "$waiter" || true
+	read -r <&"$ended" || true
+	wait "$waiter" || status=$?
 	((status)) || return 0
 	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 	wait "$supervisor" || status=$?
