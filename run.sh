@@ -40,7 +40,8 @@ usage() {
 		       ./run.sh down
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
-		         --pin-gib N|auto|0  --pages auto|4k|thp|hugetlb  --numa-node auto|N
+		         --pin-order after|before  --pin-gib N|auto|0
+		         --pages auto|4k|thp|hugetlb  --numa-node auto|N
 		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
 	END
 }
@@ -55,9 +56,11 @@ declare -A options=() # stage -> its options: words without blanks
 # What a value must look like, and which stages take it.
 declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
 	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
-	[--pin-gib]='auto|[0-9]{1,7}' [--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}')
+	[--pin-order]='after|before' [--pin-gib]='auto|[0-9]{1,7}'
+	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}')
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
-	[--threads]='loader worker' [--vram-mib]=pinner [--pin-gib]=pinner
+	[--threads]='loader worker' [--vram-mib]=pinner
+	[--pin-order]='loader pinner' [--pin-gib]=pinner
 	[--pages]=loader [--numa-node]=loader)
 
 take_name() { # words... (every command has --name; the other words go to `words`)

@@ -121,6 +121,34 @@ fell_back(void *arg, const char *why)
 	load_fall_back(arg, why);
 }
 
+static int
+hold_back(struct load *load, struct error *err)
+{
+	int rc;
+
+	if (!load->options->pin_before)
+		return 0;
+	rc = pin_wait_open(&load->pin_wait, load->options->dir, load->service, load->arena.inode,
+			   load->placement.n_slices, err);
+	if (rc == 0)
+		piece_queue_gate(load->queue, pin_wait_may_write, load->pin_wait);
+	return rc;
+}
+
+/* Until the reader has ended, or the process is to leave. */
+static void
+watch_reader(struct load *load)
+{
+	uint64_t seen = 0;
+
+	while (!atomic_load(&load->read_ended) && service_wait(load->service, &seen, 0)) {
+		if (!load->pin_wait || !pin_wait_look(load->pin_wait))
+			continue;
+		board_progress(load->board);
+		piece_queue_wake(load->queue);
+	}
+}
+
 int
 load_read(struct load *load, struct error *err)
 {
@@ -142,8 +170,7 @@ load_read(struct load *load, struct error *err)
 			    .fell_back = choosing ? fell_back : NULL,
 			    .ended = read_ended },
 	};
-	struct reader *reader;
-	uint64_t seen = 0;
+	struct reader *reader = NULL;
 	int rc;
 
 	if (load->pieces.n == 0)
@@ -152,15 +179,18 @@ load_read(struct load *load, struct error *err)
 	if (rc < 0)
 		return rc;
 	config.populate = load->populate;
-	rc = reader_open(&reader, &config, err);
+	rc = hold_back(load, err);
+	if (rc == 0)
+		rc = reader_open(&reader, &config, err);
 	if (rc < 0)
 		return rc;
-	while (!atomic_load(&load->read_ended) && service_wait(load->service, &seen, 0))
-		;
+	watch_reader(load);
 	if (!atomic_load(&load->read_ended))
 		reader_stop(reader);
 	rc = reader_join(reader, err);
 	reader_close(reader);
+	pin_wait_close(load->pin_wait);
+	load->pin_wait = NULL;
 	return rc;
 }
 
@@ -192,6 +222,7 @@ load_finish(struct load *load, struct error *err)
 void
 load_close(struct load *load)
 {
+	pin_wait_close(load->pin_wait);
 	populate_close(load->populate);
 	piece_queue_close(load->queue);
 	pieces_close(&load->pieces);

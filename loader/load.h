@@ -9,6 +9,7 @@
 #include "loader/available.h"
 #include "loader/cache_calls.h"
 #include "loader/choice.h"
+#include "loader/pin_wait.h"
 #include "loader/reader.h"
 #include "loader/reserve.h"
 
@@ -20,6 +21,7 @@ struct load_options {
 	enum arena_pages pages;
 	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
+	bool pin_before; /* a slice is written only once the pinner is through with it */
 	/* The system, as tests put others in its place. */
 	const struct io_calls *io;
 	const struct cache_calls *cache;
@@ -49,7 +51,8 @@ struct load {
 	uint32_t threads;          /* that read */
 	struct pieces pieces;
 	struct piece_queue *queue;
-	uint64_t published_bytes; /* as the board had them last */
+	struct pin_wait *pin_wait; /* while reading, with pin_before */
+	uint64_t published_bytes;  /* as the board had them last */
 	atomic_bool read_ended;
 };
 

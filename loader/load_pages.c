@@ -74,7 +74,8 @@ load_populate(struct load *load, struct error *err)
 		.calls = load->options->populate,
 		.base = load->arena.base,
 		.bytes = load->arena.bytes,
-		.threads = AHEAD_THREADS,
+		/* Registering ahead of the readers has touched all that they may write. */
+		.threads = load->options->pin_before ? 0 : AHEAD_THREADS,
 		.watch = !load->adopted && load->reserve.asked == ARENA_PAGES_THP,
 	};
 	int rc = populate_open(&load->populate, &config, err);

@@ -29,6 +29,7 @@ read_node(const char *word, int *ret, struct error *err)
 static int
 read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 {
+	static const char *const orders[] = { "after", "before", NULL };
 	static const char *const reads[] = { "auto", "buffered", "direct", NULL };
 	static const char *const pages[] = { "auto", "4k", "thp", "hugetlb", NULL };
 	struct load_options options = { .read = "auto",
@@ -38,6 +39,7 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 					.populate = &populate_system,
 					.root = "" };
 	const char *wanted_pages = "auto", *node = "auto";
+	const char *order = "after";
 	uint64_t threads = 0; /* as the reader likes */
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
@@ -45,6 +47,7 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .min = 1, .max = 256 },
 		{ .name = "--pages", .kind = OPTION_TEXT, .to = &wanted_pages, .choices = pages },
 		{ .name = "--numa-node", .kind = OPTION_TEXT, .to = &node },
+		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
 		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
 	};
 	uint32_t n_words = 0;
@@ -64,6 +67,7 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		rc = read_node(node, &options.numa_node, err);
 	if (rc < 0)
 		return rc;
+	options.pin_before = strcmp(order, "before") == 0;
 	*ret = options;
 	return 0;
 }
