@@ -55,7 +55,7 @@ arena_stat(struct arena *arena, struct error *err)
 }
 
 /* A mapping that may not have huge pages, where the kernel knows of none, is as wanted. */
-static int
+int
 arena_advise(const struct arena *arena, enum arena_pages want, struct error *err)
 {
 	int rc = 0;

@@ -83,6 +83,10 @@ enum arena_pages {
 };
 int arena_create(struct arena *ret, uint64_t bytes, enum arena_pages want, struct error *err);
 
+/* Which pages this process' mapping gets where it is the first to touch them; as arena_create has
+ * done for the maker's. */
+int arena_advise(const struct arena *arena, enum arena_pages want, struct error *err);
+
 /* Maps an arena that a state message named, and checks its directory.  `want` (may be NULL) is what
  * the message said of it: another fingerprint, layout or size is refused with both values. */
 struct arena_want {

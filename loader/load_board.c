@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/pages.h"
 #include "common/shared_memory.h"
 #include "loader/load_choice.h"
 
@@ -58,12 +59,16 @@ load_publish_arena(struct load *load, struct error *err)
 	Hearth__State *state = board_edit(load->board);
 	Hearth__Arena *named = board_arena(state);
 	Hearth__Reader *reader = board_reader(state);
+	Hearth__Pages *pages = board_pages(state);
 	uint64_t now = clock_ns();
-	int rc = named && reader ? board_slices(state, load->placement.n_slices) : -ENOMEM;
+	int rc = named && reader && pages ? board_slices(state, load->placement.n_slices) : -ENOMEM;
 
 	if (rc == 0) {
 		fill_arena(load, named);
 		fill_reader(load, now, reader);
+		pages->numa_node = load->reserve.numa_node;
+		board_text(&pages->asked, "%s",
+			   load->adopted ? "" : pages_word(load->reserve.asked));
 		for (uint32_t i = 0; i < load->placement.n_slices; i++)
 			fill_slice(load, i, now, state->slices[i]);
 		state->phase = HEARTH__PHASE__PHASE_LOADING;

@@ -29,6 +29,20 @@ pin_call(struct pinner *pinner, uint64_t offset, uint64_t bytes, uint64_t *ret_n
 	return rc;
 }
 
+/* A mapping's advice counts for who touches a page first: ahead of the reader that is this one. */
+static void
+pin_look_at_pages(struct pinner *pinner, uint64_t bytes, uint64_t ns)
+{
+	struct error why;
+
+	if (!pinner->asks_huge || !pin_pages_are_slow(bytes, ns))
+		return;
+	pinner->asks_huge = false;
+	log_warn("huge pages come too slowly, the rest of the arena gets small ones");
+	if (arena_advise(&pinner->arena, ARENA_PAGES_4K, &why) < 0)
+		log_warn("%s", why.text);
+}
+
 static bool
 pin_worker_serves(struct pinner *pinner)
 {
@@ -118,6 +132,7 @@ pin_register(struct pinner *pinner, uint32_t i)
 		if (rc == 0)
 			done += n;
 	}
+	pin_look_at_pages(pinner, done, ns);
 	if (rc == 0)
 		pin_plan_registered(&pinner->plan, i);
 	else

@@ -69,6 +69,9 @@ uint32_t pin_plan_next(const struct pin_plan *plan);
  * is a call of 0 bytes made.  The bound holds for a whole slice, from its first call on. */
 uint64_t pin_plan_call(struct pin_plan *plan, uint32_t slice, uint64_t done, bool serving);
 
+/* Huge pages that come so slowly cost more than small ones: memory is fragmented. */
+bool pin_pages_are_slow(uint64_t bytes, uint64_t ns);
+
 /* The outcome; a refusal ends registration for all that is open. */
 void pin_plan_registered(struct pin_plan *plan, uint32_t slice);
 void pin_plan_refused(struct pin_plan *plan, uint32_t slice);

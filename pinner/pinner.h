@@ -35,6 +35,7 @@ struct pinner {
 	/* What is registered; main only, but for what a copy asks of a usable slice. */
 	struct pin_config pin_config;
 	struct pin_plan plan;
+	bool asks_huge; /* of the pages that it is the first to touch */
 	bool ready;
 	bool *usable;     /* (slices): filled, and registered or not for good */
 	bool trunk_there; /* the region "trunk" is complete */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/log.h"
+#include "common/pages.h"
 #include "common/shared_memory.h"
 #include "pinner/pinner.h"
 
@@ -58,6 +60,22 @@ registrar_close(struct pinner *pinner)
 	arena_close(&pinner->arena);
 	pin_plan_close(&pinner->plan);
 	free(pinner->usable);
+}
+
+/* With `before` this process touches the arena's pages first, and asks for what the loader asked.
+ */
+static void
+registrar_ask_pages(struct pinner *pinner, const Hearth__Pages *pages)
+{
+	enum arena_pages asked;
+	struct error why;
+
+	if (pinner->pin_config.order != PIN_BEFORE || !pages ||
+	    pages_of_word(&asked, pages->asked) < 0)
+		return;
+	pinner->asks_huge = asked == ARENA_PAGES_THP;
+	if (arena_advise(&pinner->arena, asked, &why) < 0)
+		log_warn("%s", why.text);
 }
 
 /* The board names the arena through this process's own descriptor. */
@@ -173,6 +191,8 @@ registrar_hear(struct pinner *pinner, const Hearth__State *loader, struct error 
 		rc = registrar_attach(pinner, loader->arena, err);
 		if (rc == 0)
 			rc = registrar_publish_arena(pinner, loader, err);
+		if (rc == 0)
+			registrar_ask_pages(pinner, loader->pages);
 		if (rc == 0)
 			pin_publish(pinner); /* what is over the cap holds up no reader */
 	} else if (loader->arena->inode != pinner->arena.inode) {

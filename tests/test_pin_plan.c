@@ -232,6 +232,17 @@ a_copy_stays_within_one_registration(void **state)
 }
 
 static void
+slow_pages_are_told_by_more_than_a_few(void **state)
+{
+	(void)state;
+	assert_false(pin_pages_are_slow(64ull << 20, 64ull << 20)); /* 1 GB/s */
+	assert_false(pin_pages_are_slow(GIB, 4 * GIB));             /* 250 MB/s */
+	assert_true(pin_pages_are_slow(GIB, 5 * GIB));
+	assert_false(pin_pages_are_slow(2ull << 20, GIB)); /* one page may be */
+	assert_false(pin_pages_are_slow(0, GIB));
+}
+
+static void
 the_cap_is_auto_or_whole_gib(void **state)
 {
 	static const char *const bad[] = { "",    "-1",       "+1",
@@ -272,6 +283,7 @@ main(void)
 		cmocka_unit_test_teardown(a_call_is_bounded, close_plan),
 		cmocka_unit_test_teardown(no_call_has_0_bytes, close_plan),
 		cmocka_unit_test_teardown(a_copy_stays_within_one_registration, close_plan),
+		cmocka_unit_test(slow_pages_are_told_by_more_than_a_few),
 		cmocka_unit_test(the_cap_is_auto_or_whole_gib),
 	};
 
