@@ -1,9 +1,7 @@
 #include "loader/available.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,16 +27,13 @@ static const struct version versions[] = {
 	  .kept = { "total_shmem", "total_dirty", "total_writeback" } },
 };
 
-__attribute__((format(printf, 1, 2))) static FILE *
-open_text(const char *format, ...)
+/* A file of a folder. */
+static FILE *
+open_text(const char *folder, const char *name)
 {
 	char path[PATH_MAX];
-	va_list args;
-	int n;
+	int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
 
-	va_start(args, format);
-	n = vsnprintf(path, sizeof(path), format, args);
-	va_end(args);
 	return n > 0 && n < (int)sizeof(path) ? fopen(path, "re") : NULL;
 }
 
@@ -65,9 +60,9 @@ clean_cache(const struct version *version, const char *group)
 {
 	uint64_t cache = 0, kept;
 
-	take_number(open_text("%s/memory.stat", group), version->cache, &cache);
+	take_number(open_text(group, "memory.stat"), version->cache, &cache);
 	for (int i = 0; i < 3; i++)
-		if (take_number(open_text("%s/memory.stat", group), version->kept[i], &kept))
+		if (take_number(open_text(group, "memory.stat"), version->kept[i], &kept))
 			cache -= kept < cache ? kept : cache;
 	return cache;
 }
@@ -78,8 +73,8 @@ group_room(const struct version *version, const char *group)
 {
 	uint64_t max, current, cache;
 
-	if (!take_number(open_text("%s/%s", group, version->max), "", &max) ||
-	    !take_number(open_text("%s/%s", group, version->current), "", &current))
+	if (!take_number(open_text(group, version->max), "", &max) ||
+	    !take_number(open_text(group, version->current), "", &current))
 		return AVAILABLE_UNKNOWN;
 	cache = clean_cache(version, group);
 	current -= cache < current ? cache : current;
@@ -104,7 +99,7 @@ list_has(const char *list, const char *word)
 static char *
 find_group(const struct version *version, const char *root)
 {
-	FILE *file = open_text("%s/proc/self/cgroup", root);
+	FILE *file = open_text(root, "proc/self/cgroup");
 	char *line = NULL, *found = NULL;
 	size_t room = 0;
 
@@ -178,7 +173,7 @@ parse_mount(const struct version *version, char *line, char **ret_root, char **r
 static char *
 find_folder(const struct version *version, const char *root, const char *group, size_t *ret_top)
 {
-	FILE *file = open_text("%s/proc/self/mountinfo", root);
+	FILE *file = open_text(root, "proc/self/mountinfo");
 	char *line = NULL, *folder = NULL, *from, *mount;
 	size_t room = 0, n;
 	int rc = -1;
@@ -232,7 +227,7 @@ available_read(struct available *ret, const char *root)
 	uint64_t kib;
 
 	*ret = (struct available){ .bytes = AVAILABLE_UNKNOWN };
-	if (take_number(open_text("%s/proc/meminfo", root), "MemAvailable:", &kib))
+	if (take_number(open_text(root, "proc/meminfo"), "MemAvailable:", &kib))
 		tighten(ret, kib * 1024, "MemAvailable");
 	for (size_t i = 0; i < sizeof(versions) / sizeof(*versions); i++)
 		walk_groups(ret, &versions[i], root);

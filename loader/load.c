@@ -41,8 +41,12 @@ load_plan(struct load *load, struct error *err)
 	load->checksums = calloc(load->placement.n_slices, sizeof(*load->checksums));
 	if (!load->filled || !load->checksums)
 		return error_sys(err, -ENOMEM, "%" PRIu32 " slices", load->placement.n_slices);
-	return checksum_plan_open(&load->plan, files->tensors, files->n_tensors,
-				  load->placement.n_slices, err);
+	rc = checksum_plan_open(&load->plan, files->tensors, files->n_tensors,
+				load->placement.n_slices, err);
+	if (rc == 0 && files->hashes && files->n_hashes != load->plan.n_units)
+		rc = error_set(err, -EBADMSG, "%s: %" PRIu64 " checksums, want %" PRIu64,
+			       files->shards[0].path, files->n_hashes, load->plan.n_units);
+	return rc;
 }
 
 /* A sealed arena is whole; a checksum that nobody recorded is taken from its bytes. */
@@ -160,6 +164,7 @@ load_read(struct load *load, struct error *err)
 		.pieces = &load->pieces,
 		.queue = load->queue,
 		.plan = &load->plan,
+		.wanted = load->files.hashes,
 		.arena = load->arena.base,
 		.threads = load->threads,
 		.direct = load->choice.direct,

@@ -22,6 +22,7 @@ struct load_options {
 	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
 	bool pin_before; /* a slice is written only once the pinner is through with it */
+	const char *pack; /* the file to make; NULL: load */
 	/* The system, as tests put others in its place. */
 	const struct io_calls *io;
 	const struct cache_calls *cache;

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "loader/cached.h"
 #include "loader/fetch.h"
+#include "loader/pack.h"
 
 /* The stretches of the files that are to be read. */
 static int
@@ -57,6 +58,11 @@ load_check_direct(const struct load *load, struct error *err)
 	struct fetch fetch;
 	int rc;
 
+	if (load->files.hashes && !load->files.aligned)
+		return error_set(err, -ENOTSUP,
+				 "%s: its experts do not lie at whole blocks of %u bytes, want "
+				 "--read buffered or a new pack",
+				 load->files.shards[0].path, PACK_ALIGN);
 	rc = fetch_open(&fetch, load->options->io, &load->files, &load->placement, NULL, true, NULL,
 			err);
 	if (rc == 0)
@@ -69,7 +75,7 @@ static int
 choose(struct load *load, struct error *err)
 {
 	struct choice_facts facts = load->choice.facts;
-	struct cached cached;
+	struct cached cached = { 0 };
 	struct error why;
 	int rc;
 

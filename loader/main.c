@@ -1,5 +1,6 @@
 /* loader: gets a model's path; gives the arena with every byte of it in place, slice by slice, and
- * keeps it; leaves when its stdin ends. */
+ * keeps it; leaves when its stdin ends.
+ * With --pack it makes a pack of the model, and that is all. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "loader/load.h"
 #include "loader/load_pages.h"
 #include "loader/numa.h"
+#include "loader/pack_write.h"
 
 static int
 read_node(const char *word, int *ret, struct error *err)
@@ -48,6 +50,7 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		{ .name = "--pages", .kind = OPTION_TEXT, .to = &wanted_pages, .choices = pages },
 		{ .name = "--numa-node", .kind = OPTION_TEXT, .to = &node },
 		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
+		{ .name = "--pack", .kind = OPTION_TEXT, .to = &options.pack },
 		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
 	};
 	uint32_t n_words = 0;
@@ -56,11 +59,12 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 
 	if (rc < 0)
 		return rc;
-	if (!options.dir)
+	if (!options.dir && !options.pack)
 		return error_set(err, -EINVAL, "--dir: the runtime folder is missing");
 	if (n_words == 0)
 		return error_set(err, -EINVAL,
-				 "want a model: loader --dir DIR [OPTIONS] MODEL.gguf");
+				 "want a model: loader --dir DIR [OPTIONS] MODEL.gguf, or loader "
+				 "--pack FILE MODEL.gguf");
 	options.threads = (uint32_t)threads;
 	pages_of_word(&options.pages, wanted_pages); /* one of the choices */
 	if (strcmp(node, "auto") != 0)
@@ -119,6 +123,17 @@ run(struct service *service, const struct load_options *options, struct error *e
 	return rc;
 }
 
+static int
+pack(const struct load_options *options)
+{
+	struct error err;
+	int rc = pack_make(options->pack, options->model, &err);
+
+	if (rc < 0)
+		log_error("%s", err.text);
+	return rc < 0 ? error_exit_code(rc) : 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -129,6 +144,8 @@ main(int argc, char **argv)
 
 	log_open("loader");
 	rc = read_options(argc, argv, &options, &err);
+	if (rc == 0 && options.pack)
+		return pack(&options);
 	if (rc == 0)
 		rc = service_open(&service, "loader", &err);
 	if (rc < 0) {

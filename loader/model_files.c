@@ -10,6 +10,7 @@
 
 #include "common/checked.h"
 #include "common/model.h"
+#include "loader/pack.h"
 
 #define SUFFIX_BYTES (sizeof("-00001-of-00002.gguf") - 1)
 
@@ -248,10 +249,15 @@ int
 model_files_open(struct model_files *ret, const char *path, struct error *err)
 {
 	struct model_files files = { 0 };
-	int rc = open_all(&files, path, err);
+	int rc;
 
-	if (rc == 0)
-		rc = merge_tensors(&files, err);
+	if (pack_is(path)) {
+		rc = pack_open(&files, path, err);
+	} else {
+		rc = open_all(&files, path, err);
+		if (rc == 0)
+			rc = merge_tensors(&files, err);
+	}
 	if (rc == 0)
 		rc = check_names(&files, err);
 	if (rc == 0)
@@ -274,5 +280,6 @@ model_files_close(struct model_files *files)
 		shard_close(&files->shards[i]);
 	free(files->shards);
 	free(files->tensors);
+	free(files->hashes);
 	*files = (struct model_files){ 0 };
 }

@@ -13,6 +13,11 @@ struct model_files {
 	struct arena_tensor *tensors; /* by shard and its order; slice and offset are still 0 */
 	uint64_t bytes;               /* of all tensors */
 	uint64_t fingerprint;         /* XXH3 of each header, size and time of change */
+	/* Of a pack (loader/pack.h), which is one shard. */
+	uint64_t *hashes; /* (n_hashes) what each checksum unit must have; NULL: no pack */
+	uint64_t n_hashes;
+	uint64_t pack_fingerprint; /* of the model it was made from */
+	bool aligned;              /* its experts' ranges are whole blocks */
 };
 
 int model_files_open(struct model_files *ret, const char *path, struct error *err);

@@ -48,10 +48,28 @@ begin_span(struct reader *reader, const struct span *span)
 	pthread_mutex_unlock(&reader->lock);
 }
 
+/* A pack knows the hash of every unit. */
+static int
+check_unit(const struct reader_config *config, uint64_t unit, struct error *err)
+{
+	const uint64_t *wanted = config->wanted;
+	const struct arena_tensor *tensor =
+	    &config->files->tensors[config->plan->units[unit].tensor];
+
+	if (!wanted || config->plan->units[unit].hash == wanted[unit])
+		return 0;
+	return error_set(err, -EBADMSG,
+			 "%s: %s: %" PRIu64 " bytes of it have the checksum %016" PRIx64
+			 ", want %016" PRIx64 ": damaged",
+			 config->files->shards[tensor->shard].path, tensor->name,
+			 config->plan->units[unit].bytes, config->plan->units[unit].hash,
+			 wanted[unit]);
+}
+
 /* Hashes first, then says that the pieces are done: who finds a slice filled sees all its hashes.
  */
-static void
-end_span(struct reader *reader, const struct span *span)
+static int
+end_span(struct reader *reader, const struct span *span, struct error *err)
 {
 	const struct reader_config *config = &reader->config;
 	const struct reader_events *events = &config->events;
@@ -63,6 +81,8 @@ end_span(struct reader *reader, const struct span *span)
 		uint64_t unit = config->pieces->units[span->whole.first_unit + i];
 
 		units[unit].hash = checksum_unit_hash(&units[unit], config->arena);
+		if (check_unit(config, unit, err) < 0)
+			return -EBADMSG;
 	}
 	demanded = piece_queue_done(config->queue, span, &filled);
 	pthread_mutex_lock(&reader->lock);
@@ -75,6 +95,7 @@ end_span(struct reader *reader, const struct span *span)
 	if (filled && events->filled)
 		events->filled(events->arg, slice, checksum_slice(config->plan, slice));
 	pthread_mutex_unlock(&reader->lock);
+	return 0;
 }
 
 static void *
@@ -91,11 +112,12 @@ reader_thread(void *arg)
 
 		begin_span(reader, &span);
 		rc = fetch_piece(&reader->fetch, &span.whole, &bounce, &err);
+		if (rc == 0)
+			rc = end_span(reader, &span, &err);
 		if (rc < 0) {
 			reader_fail(reader, rc, &err);
 			break;
 		}
-		end_span(reader, &span);
 	}
 	bounce_close(&bounce);
 	pthread_mutex_lock(&reader->lock);

@@ -28,6 +28,7 @@ struct reader_config {
 	const struct pieces *pieces;
 	struct piece_queue *queue;  /* of these */
 	struct checksum_plan *plan; /* gets the hashes */
+	const uint64_t *wanted;     /* what the plan's units must have; NULL: nothing says */
 	uint8_t *arena;
 	struct populate *populate; /* of the same arena; NULL: each piece by io->populate */
 	uint32_t threads;          /* 1 or more */
