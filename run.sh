@@ -127,13 +127,14 @@ take_folder() {
 		flock -n 9 || return 1
 		[[ /dev/fd/9 -ef $dir ]] && break # else the last owner removed it just now
 	done
-	sweep
+	sweep log
 }
 
-# Removes what a stack leaves in its folder.  Under the lock.
+# Removes what a stack leaves in its folder, and the folder; with "log", all but that.  Under the lock.
 sweep() {
-	rm -f -- "$dir"/{control,log,front,work,pinner.lend,loader.fetch} \
+	rm -f -- "$dir"/{control,front,work,pinner.lend,loader.fetch} \
 		"$dir"/reply.* "$dir"/*.state{,.pub}
+	[[ ${1-} == log ]] || { rm -f -- "$dir/log" && rmdir -- "$dir"; }
 }
 
 need_build() {
@@ -145,13 +146,22 @@ need_build() {
 
 need_up() {
 	need_build
-	[[ -p $dir/control ]] || die 100 "$name is not up: ./run.sh up MODEL.gguf starts it"
+	[[ -p $dir/control ]] ||
+		die 100 "$name is not up: $(last_error "$dir/log" './run.sh up MODEL.gguf starts it')"
+}
+
+last_error() { # log else-text (the reason why a stack came down by itself)
+	local words
+	words=$(grep '^run.sh: error: ' "$1" 2>/dev/null | tail -n 1) || true
+	words=${words#run.sh: error: }
+	echo "${words:-$2}"
 }
 
 # -- the supervisor --
 
 result=0   # its exit code
 leaving=   # set once the stack comes down
+was_up=    # set once it could answer: from then on a stack that fails leaves its log
 partial=   # the beginning of a line
 declare -A alive=()   # stage -> 1: its keeper runs
 declare -A life=()    # stage -> descriptor of its life pipe
@@ -181,7 +191,7 @@ keep() { # stage
 	"$build/bin/$1" --dir "$dir" "${args[@]}" <&0 &
 	echo "pid $1 $!" >&3
 	wait "$!" || status=$?
-	echo "left $1 $status" 2>/dev/null >&3 || { sweep && rmdir -- "$dir"; } 2>/dev/null || true
+	echo "left $1 $status" 2>/dev/null >&3 || sweep 2>/dev/null || true
 }
 
 start() { # stage
@@ -209,8 +219,7 @@ stop_next() {
 			return
 		fi
 	done
-	sweep
-	rmdir -- "$dir"
+	if [[ -n $was_up && $result != 0 ]]; then sweep log; else sweep; fi
 	exit "$result"
 }
 
@@ -313,6 +322,7 @@ next_event() {
 		left) left "$stage" "$value" ;;
 		restart) restart_stage "$stage" "$value" ;;
 		down) come_down 0 "" ;;
+		up) was_up=1 ;;
 		esac
 	else
 		partial+=$line # a signal or the time came in the middle of it
@@ -344,7 +354,7 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 # -- commands --
 
 up() { # words...
-	local status=0 interrupted='' words log alive folder out ended supervisor waiter=
+	local status=0 interrupted='' log alive folder out ended supervisor waiter=
 	take_options "$@"
 	find_folder
 	need_build
@@ -362,15 +372,16 @@ up() { # words...
 	[[ -z $interrupted ]] || kill "$waiter" || true
 	read -r <&"$ended" || true
 	wait "$waiter" || status=$?
-	((status)) || return 0
+	if ((status == 0)); then
+		[[ ! -p $dir/control ]] || echo up 1<>"$dir/control"
+		return
+	fi
 	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 	wait "$supervisor" || status=$?
 	flock "$folder"
 	[[ -z $interrupted ]] || die 130 "interrupted, $name is down"
-	words=$(grep '^run.sh: error: ' <&"$log" | tail -n 1) || true
 	((status == 100)) || status=111
-	words=${words#run.sh: error: }
-	die "$status" "${words:-$name was taken down before it could answer}"
+	die "$status" "$(last_error "/dev/fd/$log" "$name was taken down before it could answer")"
 }
 
 down() {
@@ -381,10 +392,7 @@ down() {
 		[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 		flock -w 60 9 || die 111 "$name: a stage has not left within 60 s, see $dir/log"
 	fi
-	if [[ /dev/fd/9 -ef $dir ]]; then # its supervisor was killed
-		sweep
-		rmdir -- "$dir"
-	fi
+	[[ ! /dev/fd/9 -ef $dir ]] || sweep # its supervisor was killed, or it failed
 }
 
 restart() { # stage
@@ -402,7 +410,7 @@ restart() { # stage
 
 ask_hearth() { # command words...
 	find_folder
-	if [[ $1 == status ]]; then need_build; else need_up; fi
+	need_up
 	exec "$build/bin/hearth" "$1" --dir "$dir" "${@:2}"
 }
 

@@ -111,10 +111,12 @@ a_stage_that_leaves_with_100_is_not_restarted(void **state)
 	stand_in_close(&wrong);
 }
 
-/* Idle, so that the worker is of no use between two deaths. */
+/* Idle, so that the worker is of no use between two deaths.  Why it came down can be asked for,
+ * until `down` or the next `up`. */
 static void
 five_kills_of_an_idle_worker_end_the_stack(void **state)
 {
+	struct run run;
 	int folder;
 
 	(void)state;
@@ -125,6 +127,12 @@ five_kills_of_an_idle_worker_end_the_stack(void **state)
 		stack_kill(stack_pid("idle", "worker"));
 	}
 	stack_wait_left(folder);
+	assert_int_equal(stack_count_processes(), 0);
+	run_words(&run, 100, WORDS("status", "--name", "idle"));
+	assert_one_line(run.err,
+			"idle is not up: worker was ended by SIGKILL, time 5 within a minute");
+	run_close(&run);
+	run_do(WORDS("down", "--name", "idle"));
 	stack_assert_nothing_left();
 }
 
