@@ -110,6 +110,19 @@ load_take_arena(struct load *load, struct error *err)
 	return rc;
 }
 
+int
+load_open_desk(struct load *load, struct error *err)
+{
+	struct fetch_source source;
+	int rc = demand_open(&load->demand, &load->plan, load->files.tensors, &load->pieces,
+			     load->queue, err);
+
+	if (rc < 0)
+		return rc;
+	source = demand_source(load->demand);
+	return fetch_desk_open(&load->desk, load->options->dir, &source, err);
+}
+
 static void
 read_ended(void *arg)
 {
@@ -173,6 +186,7 @@ load_read(struct load *load, struct error *err)
 			    .moved = load_bytes_moved,
 			    .filled = load_slice_filled,
 			    .fell_back = choosing ? fell_back : NULL,
+			    .demanded = load_demanded,
 			    .ended = read_ended },
 	};
 	struct reader *reader = NULL;
@@ -225,8 +239,24 @@ load_finish(struct load *load, struct error *err)
 }
 
 void
+load_fail(struct load *load, int rc, const struct error *why)
+{
+	board_phase(load->board, HEARTH__PHASE__PHASE_FAILED, "%s", why->text);
+	if (load->demand)
+		demand_end(load->demand, rc, why);
+}
+
+void
 load_close(struct load *load)
 {
+	struct error why;
+
+	if (load->demand) {
+		error_set(&why, -ECANCELED, "the loader leaves");
+		demand_end(load->demand, -ECANCELED, &why);
+	}
+	fetch_desk_close(load->desk);
+	demand_close(load->demand);
 	pin_wait_close(load->pin_wait);
 	populate_close(load->populate);
 	piece_queue_close(load->queue);

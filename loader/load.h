@@ -9,6 +9,7 @@
 #include "loader/available.h"
 #include "loader/cache_calls.h"
 #include "loader/choice.h"
+#include "loader/demand.h"
 #include "loader/pin_wait.h"
 #include "loader/reader.h"
 #include "loader/reserve.h"
@@ -21,7 +22,7 @@ struct load_options {
 	enum arena_pages pages;
 	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
-	bool pin_before; /* a slice is written only once the pinner is through with it */
+	bool pin_before;  /* a slice is written only once the pinner is through with it */
 	const char *pack; /* the file to make; NULL: load */
 	/* The system, as tests put others in its place. */
 	const struct io_calls *io;
@@ -52,6 +53,8 @@ struct load {
 	uint32_t threads;          /* that read */
 	struct pieces pieces;
 	struct piece_queue *queue;
+	struct demand *demand;
+	struct fetch_desk *desk;
 	struct pin_wait *pin_wait; /* while reading, with pin_before */
 	uint64_t published_bytes;  /* as the board had them last */
 	atomic_bool read_ended;
@@ -64,11 +67,17 @@ int load_plan(struct load *load, struct error *err);
 /* An arena to fill: the pinner's where it is the very same, else a new one. */
 int load_take_arena(struct load *load, struct error *err);
 
+/* Answers `loader.fetch` from now on. */
+int load_open_desk(struct load *load, struct error *err);
+
 /* Reads what is not filled; returns when all is, or with -ECANCELED when the process leaves. */
 int load_read(struct load *load, struct error *err);
 
 /* No more writing; the files are let go. */
 int load_finish(struct load *load, struct error *err);
+
+/* The start has failed: said on the board and to who waits on `loader.fetch`. */
+void load_fail(struct load *load, int rc, const struct error *why);
 
 void load_close(struct load *load); /* the arena too */
 

@@ -83,6 +83,29 @@ load_publish_arena(struct load *load, struct error *err)
 	return rc < 0 ? error_sys(err, rc, "state") : 0;
 }
 
+static void
+fill_demand(const struct load *load, Hearth__Reader *reader)
+{
+	struct demand_figures figures;
+
+	if (!load->demand)
+		return;
+	demand_figures(load->demand, &figures);
+	reader->demand_bytes = figures.bytes;
+	reader->demand_requests = figures.requests;
+	reader->demand_wait_ns = figures.wait_ns;
+	reader->first_demand_ns = figures.first_ns;
+}
+
+void
+load_demanded(void *arg)
+{
+	struct load *load = arg;
+
+	if (load->demand)
+		demand_look(load->demand);
+}
+
 void
 load_slice_begun(void *arg, uint32_t slice)
 {
@@ -105,6 +128,7 @@ load_bytes_moved(void *arg, uint64_t bytes)
 	load->published_bytes = bytes;
 	state = board_edit(load->board);
 	state->reader->bytes = bytes;
+	fill_demand(load, state->reader);
 	if (bytes == load->pieces.bytes)
 		state->reader->end_ns = clock_ns();
 	board_publish(load->board);
@@ -136,6 +160,10 @@ load_publish_ready(struct load *load)
 		log_info("read %" PRIu64 " MiB in %.2f s, %.2f GB/s", reader->bytes >> 20,
 			 (double)(reader->end_ns - reader->begin_ns) / 1e9,
 			 (double)reader->bytes / (double)(reader->end_ns - reader->begin_ns));
+	fill_demand(load, reader);
+	if (reader->demand_bytes)
+		log_info("%" PRIu64 " MiB of it ahead of the rest, for %" PRIu64 " requests",
+			 reader->demand_bytes >> 20, reader->demand_requests);
 	state->phase = HEARTH__PHASE__PHASE_READY;
 	board_publish(load->board);
 }

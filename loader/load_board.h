@@ -11,6 +11,7 @@ int load_publish_arena(struct load *load, struct error *err);
 void load_slice_begun(void *arg, uint32_t slice);
 void load_bytes_moved(void *arg, uint64_t bytes);
 void load_slice_filled(void *arg, uint32_t slice, uint64_t checksum);
+void load_demanded(void *arg);
 
 void load_publish_ready(struct load *load);
 

@@ -83,6 +83,8 @@ load_whole(struct load *load, struct error *err)
 
 	if (rc == 0)
 		rc = load_take_arena(load, err);
+	if (rc == 0)
+		rc = load_open_desk(load, err);
 	if (rc < 0)
 		return rc;
 	service_ready(load->service);
@@ -112,7 +114,7 @@ run(struct service *service, const struct load_options *options, struct error *e
 	if (rc == -ECANCELED && service_leaving(service))
 		rc = 0;
 	if (rc < 0)
-		board_phase(load.board, HEARTH__PHASE__PHASE_FAILED, "%s", err->text);
+		load_fail(&load, rc, err);
 	while (rc == 0 && service_wait(service, &seen, 0))
 		;
 	service_watchdog();
