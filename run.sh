@@ -37,6 +37,7 @@ usage() {
 		       ./run.sh restart STAGE           loader, pinner, worker or scheduler; the others stay
 		       ./run.sh report [--json]         the last start, as a table
 		       ./run.sh verify                  the warm arena against the checksums of its load
+		       ./run.sh pack MODEL.gguf FILE    make a pack, which up takes in place of the model
 		       ./run.sh down
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
@@ -414,6 +415,12 @@ ask_hearth() { # command words...
 	exec "$build/bin/hearth" "$1" --dir "$dir" "${@:2}"
 }
 
+pack() { # model file
+	(($# == 2)) || die 100 "pack wants a MODEL.gguf and the FILE to make"
+	need_build
+	exec "$build/bin/loader" --pack "$2" -- "$1"
+}
+
 setup() {
 	local have package command missing=() root_by=()
 	have=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${PACKAGES[@]}" 2>/dev/null || true)"
@@ -458,7 +465,7 @@ take_name "$@"
 case $command in
 demo) demo ;;
 test) run_tests ;;
-up | down | restart | supervise) "$command" "${words[@]}" ;;
+up | down | restart | pack | supervise) "$command" "${words[@]}" ;;
 ask | status | report | verify) ask_hearth "$command" "${words[@]}" ;;
 -h | --help | help) usage ;;
 *) usage >&2 && exit 100 ;;

@@ -178,6 +178,34 @@ the_way_of_reading_changes_no_bit(void **state)
 }
 
 static void
+a_pack_changes_no_bit(void **state)
+{
+	static const char *const readers[] = { "buffered", "direct" };
+	struct bits first;
+	char pack[128];
+
+	(void)state;
+	snprintf(pack, sizeof(pack), "%s/demo.pack", stack_runtime);
+	run_do(WORDS("pack", stack_path(DEMO), pack));
+	run_do(WORDS("pack", stack_path(DEMO), pack)); /* which checks the one that is there */
+	up("pack", DEMO);
+	take_bits(&first, "pack");
+	down("pack");
+	for (uint32_t i = 0; i < 2; i++) {
+		make_cold(pack);
+		run_do(
+		    WORDS("up", pack, "--name", "pack", "--device", "cpu", "--read", readers[i]));
+		assert_same_bits(&first, "pack");
+		run_do(WORDS("restart", "loader", "--name", "pack"));
+		run_do(WORDS("verify", "--name", "pack"));
+		assert_same_bits(&first, "pack");
+		down("pack");
+	}
+	assert_int_equal(unlink(pack), 0);
+	free(first.text);
+}
+
+static void
 a_restart_changes_no_bit(void **state)
 {
 	static const char *const stages[] = { "worker", "pinner", "loader", "scheduler" };
@@ -337,6 +365,7 @@ main(void)
 		stack_test(the_demo_model_answers_as_the_reference),
 		stack_test(a_model_without_tokenizer_answers_ids),
 		stack_test(the_way_of_reading_changes_no_bit),
+		stack_test(a_pack_changes_no_bit),
 		stack_test(a_restart_changes_no_bit),
 		stack_test(threads_change_no_bit),
 		stack_test(slots_change_no_bit),
