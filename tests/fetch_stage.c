@@ -79,9 +79,9 @@ fetch_stage_open(const bool *skip)
 	trunk.tickets = 0;
 	trunk.open = false;
 	stage.reader = NULL;
-	assert_int_equal(
-	    demand_open(&stage.demand, &stage.load.plan, stage.load.files.tensors, &err), 0);
-	demand_aim(stage.demand, &stage.load.pieces, stage.load.queue);
+	assert_int_equal(demand_open(&stage.demand, &stage.load.plan, stage.load.files.tensors,
+				     &stage.load.pieces, stage.load.queue, &err),
+			 0);
 	source = stage.source = demand_source(stage.demand);
 	source.bring = bring_and_tell;
 	assert_int_equal(fetch_desk_open(&stage.desk, stage.scratch.dir, &source, &err), 0);
