@@ -182,7 +182,7 @@ missing_memory_is_an_error_of_the_reader_that_needs_it(void **state)
 	populate_close(populate);
 }
 
-/* 26 ms a huge page: what a fragmented machine needed. */
+/* 26 ms a huge page on each thread: what a fragmented machine needed. */
 static void
 slow_huge_pages_are_given_up(void **state)
 {

@@ -1,10 +1,11 @@
 /* How fast an arena's pages come, by kind of pages and number of threads; and how fast it is filled
- * from a cached file when readers fault pages in as they read, populate each piece before it, or
- * have threads ahead of them.  Each figure is the best of three, beside it what the same readers do
- * into memory that is there already.
+ * from a file when readers fault pages in as they read, populate each piece or each huge page's
+ * worth before they read it, or have threads ahead of them.  Each figure is the best of three, the
+ * first what the same readers do into memory that is there already.
  *
- *   populate [--mib N] [--threads N] [--file F]   F is cached first; without it, one of zeros in
- * /tmp
+ *   populate [--mib N] [--threads N] [--file F] [--direct]
+ *
+ * Without --file one is made in /tmp; with --direct it is read from its drive.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 #define PIECE (8 * MIB)
 #define ROUNDS 3
 
-enum how { HOW_THERE, HOW_FAULT, HOW_OWN, HOW_AHEAD };
+enum how { HOW_THERE, HOW_FAULT, HOW_PIECE, HOW_CHUNK };
 
 struct fill {
 	struct arena arena;
@@ -37,20 +38,24 @@ struct fill {
 	atomic_int failed;
 };
 
+static void
+read_part(struct fill *fill, uint64_t at, uint64_t bytes)
+{
+	if (fill->how >= HOW_PIECE && populate_range(fill->populate, at, at + bytes) < 0)
+		atomic_store(&fill->failed, 1);
+	if (pread(fill->file, fill->arena.base + at, bytes, (off_t)at) != (ssize_t)bytes)
+		atomic_store(&fill->failed, 1);
+}
+
 static void *
 fill_thread(void *arg)
 {
 	struct fill *fill = arg;
-	uint64_t at;
+	uint64_t step = fill->how == HOW_CHUNK ? PAGES_HUGE_BYTES : PIECE, at;
 
-	while ((at = atomic_fetch_add(&fill->next, 1) * PIECE) < fill->arena.bytes) {
-		uint64_t bytes = fill->arena.bytes - at < PIECE ? fill->arena.bytes - at : PIECE;
-
-		if (fill->how >= HOW_OWN && populate_range(fill->populate, at, at + bytes) < 0)
-			atomic_store(&fill->failed, 1);
-		if (pread(fill->file, fill->arena.base + at, bytes, (off_t)at) != (ssize_t)bytes)
-			atomic_store(&fill->failed, 1);
-	}
+	while ((at = atomic_fetch_add(&fill->next, 1) * PIECE) < fill->arena.bytes)
+		for (uint64_t part = 0; part < PIECE; part += step)
+			read_part(fill, at + part, step);
 	return NULL;
 }
 
@@ -138,9 +143,9 @@ measure(uint64_t bytes, enum arena_pages pages, uint32_t most, int file)
 		enum how how;
 		uint32_t ahead;
 	} ways[] = {
-		{ "there already", HOW_THERE, 0 },   { "faulted by the read", HOW_FAULT, 0 },
-		{ "own populate", HOW_OWN, 0 },      { "1 thread ahead", HOW_AHEAD, 1 },
-		{ "2 threads ahead", HOW_AHEAD, 2 }, { "4 threads ahead", HOW_AHEAD, 4 },
+		{ "there already", HOW_THERE, 0 },       { "faulted by the read", HOW_FAULT, 0 },
+		{ "each piece of 8 MiB", HOW_PIECE, 0 }, { "each 2 MiB", HOW_CHUNK, 0 },
+		{ "each 2 MiB, 1 ahead", HOW_CHUNK, 1 }, { "each 8 MiB, 4 ahead", HOW_PIECE, 4 },
 	};
 	struct error err = { "" };
 	double rate;
@@ -160,11 +165,12 @@ measure(uint64_t bytes, enum arena_pages pages, uint32_t most, int file)
 
 /* A file of `bytes` in the page cache. */
 static int
-open_file(const char *path, uint64_t bytes)
+open_file(const char *path, uint64_t bytes, bool direct)
 {
 	static uint8_t buffer[MIB];
 	char own[] = "/tmp/hearth-populate-XXXXXX";
-	int file = path ? open(path, O_RDONLY | O_CLOEXEC) : mkostemp(own, O_CLOEXEC);
+	char name[64];
+	int again, file = path ? open(path, O_RDONLY | O_CLOEXEC) : mkostemp(own, O_CLOEXEC);
 
 	if (file < 0)
 		return -errno;
@@ -180,7 +186,13 @@ open_file(const char *path, uint64_t bytes)
 			return -EIO;
 		}
 	}
-	return file;
+	if (!direct)
+		return file;
+	fsync(file);
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", file);
+	again = open(name, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	close(file);
+	return again < 0 ? -errno : again;
 }
 
 int
@@ -188,22 +200,24 @@ main(int argc, char **argv)
 {
 	uint64_t mib = 2048, threads = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
 	const char *path = NULL;
+	bool direct = false;
 	const struct option_def defs[] = {
 		{ .name = "--mib", .kind = OPTION_U64, .to = &mib, .min = 64, .max = 1 << 20 },
 		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .min = 1, .max = 256 },
 		{ .name = "--file", .kind = OPTION_TEXT, .to = &path },
+		{ .name = "--direct", .kind = OPTION_FLAG, .to = &direct },
 	};
 	struct pages_kernel kernel;
 	uint32_t n_words;
 	struct error err;
 	int file;
 
-	if (options_parse(argc, argv, defs, 3, NULL, 0, &n_words, &err) < 0) {
+	if (options_parse(argc, argv, defs, 4, NULL, 0, &n_words, &err) < 0) {
 		fprintf(stderr, "populate: %s\n", err.text);
 		return EXIT_INPUT;
 	}
-	mib &= ~1ull;
-	file = open_file(path, mib * MIB);
+	mib &= ~7ull;
+	file = open_file(path, mib * MIB, direct);
 	if (file < 0) {
 		fprintf(stderr, "populate: a file of %" PRIu64 " MiB: %s\n", mib, strerror(-file));
 		return EXIT_SYSTEM;
