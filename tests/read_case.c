@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#define POISON 0xa5
 static void
 on_begun(void *arg, uint32_t slice)
 {
@@ -47,6 +48,15 @@ on_demanded(void *arg)
 }
 
 static void
+on_fell_back(void *arg, const char *why)
+{
+	struct read_seen *seen = arg;
+
+	assert_non_null(strstr(why, ".gguf"));
+	seen->fell_back++;
+}
+
+static void
 on_ended(void *arg)
 {
 	struct read_seen *seen = arg;
@@ -54,8 +64,8 @@ on_ended(void *arg)
 	seen->ended++;
 }
 
-void
-read_case_open(struct read_case *load, const bool *skip)
+static void
+open_placed(struct read_case *load, const bool *skip, uint32_t shift)
 {
 	struct error err;
 
@@ -64,14 +74,31 @@ read_case_open(struct read_case *load, const bool *skip)
 	assert_int_equal(
 	    placement_open(&load->placement, load->files.tensors, load->files.n_tensors, 100, &err),
 	    0);
+	for (uint64_t i = 0; i < load->placement.n_runs; i++)
+		load->placement.runs[i].arena_offset += shift;
+	for (uint64_t i = 0; i < load->files.n_tensors; i++)
+		load->files.tensors[i].offset += shift;
 	assert_int_equal(checksum_plan_open(&load->plan, load->files.tensors, load->files.n_tensors,
 					    load->placement.n_slices, &err),
 			 0);
 	assert_int_equal(pieces_open(&load->pieces, &load->placement, &load->plan, skip, &err), 0);
 	assert_int_equal(piece_queue_open(&load->queue, &load->pieces, &err), 0);
-	load->arena = aligned_alloc(IO_BLOCK, load->placement.bytes);
+	load->arena_bytes = load->placement.bytes + ARENA_SLICE_ALIGN;
+	load->arena = aligned_alloc(ARENA_SLICE_ALIGN, load->arena_bytes);
 	assert_non_null(load->arena);
-	memset(load->arena, 0xa5, load->placement.bytes);
+	memset(load->arena, POISON, load->arena_bytes);
+}
+
+void
+read_case_open(struct read_case *load, const bool *skip)
+{
+	open_placed(load, skip, 0);
+}
+
+void
+read_case_open_shifted(struct read_case *load, uint32_t shift)
+{
+	open_placed(load, NULL, shift);
 }
 
 struct reader_config
@@ -96,12 +123,11 @@ read_case_config(struct read_case *load, uint32_t threads, bool direct)
 	};
 }
 
-int
-read_case_run(struct read_case *load, uint32_t threads, bool direct)
+static int
+run(struct read_case *load, const struct reader_config *config)
 {
-	struct reader_config config = read_case_config(load, threads, direct);
 	struct reader *reader;
-	int rc = reader_open(&reader, &config, &load->err);
+	int rc = reader_open(&reader, config, &load->err);
 
 	if (rc < 0)
 		return rc;
@@ -109,6 +135,32 @@ read_case_run(struct read_case *load, uint32_t threads, bool direct)
 	reader_close(reader);
 	assert_int_equal(load->seen.ended, 1);
 	return rc;
+}
+
+int
+read_case_run(struct read_case *load, uint32_t threads, bool direct)
+{
+	struct reader_config config = read_case_config(load, threads, direct);
+
+	return run(load, &config);
+}
+
+/* All between the runs is as it was: whatever a window held beside them went elsewhere. */
+static void
+expect_poison(const struct read_case *load)
+{
+	const struct placement *placement = &load->placement;
+	uint64_t at = 0;
+
+	for (uint64_t i = 0; i <= placement->n_runs; i++) {
+		bool last = i == placement->n_runs;
+		uint64_t end = last ? load->arena_bytes : placement->runs[i].arena_offset;
+
+		for (; at < end; at++)
+			if (load->arena[at] != POISON)
+				fail_msg("the byte at %llu was written", (unsigned long long)at);
+		at += last ? 0 : placement->runs[i].bytes;
+	}
 }
 
 static void
@@ -142,13 +194,33 @@ read_case_close(struct read_case *load)
 	fake_close(&load->files);
 }
 
+static void
+expect_whole(struct read_case *load, const struct reader_config *config)
+{
+	if (run(load, config) != 0)
+		fail_msg("%s", load->err.text);
+	expect_in_place(load);
+	expect_poison(load);
+	assert_false(atomic_load(&fake.misaligned));
+}
+
 void
 read_case_expect(struct read_case *load, uint32_t threads, bool direct)
 {
-	if (read_case_run(load, threads, direct) != 0)
-		fail_msg("%s", load->err.text);
-	expect_in_place(load);
-	assert_false(atomic_load(&fake.misaligned));
+	struct reader_config config = read_case_config(load, threads, direct);
+
+	expect_whole(load, &config);
+	read_case_close(load);
+}
+
+void
+read_case_expect_fallback(struct read_case *load, uint32_t files)
+{
+	struct reader_config config = read_case_config(load, 4, true);
+
+	config.events.fell_back = on_fell_back;
+	expect_whole(load, &config);
+	assert_int_equal(load->seen.fell_back, files);
 	read_case_close(load);
 }
 

@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include "loader/direct_read.h"
 #include "tests/read_case.h"
 
 static void
@@ -40,35 +39,6 @@ direct_puts_every_byte_in_place(void **state)
 	}
 }
 
-/* Only the last bytes of a file, which fill no block, take the other way. */
-static void
-direct_reads_blocks_direct_and_the_files_tail_buffered(void **state)
-{
-	struct read_case load;
-	uint64_t tails;
-
-	(void)state;
-	read_case_open(&load, NULL);
-	tails = (fake.n[0] % IO_BLOCK != 0) + (fake.n[1] % IO_BLOCK != 0);
-	assert_int_equal(fake.n[1] % IO_BLOCK, 1);
-	read_case_expect(&load, 4, true);
-	assert_true(atomic_load(&fake.direct_reads) > 0);
-	assert_int_equal(atomic_load(&fake.buffered_reads), tails);
-}
-
-static void
-buffered_and_direct_agree_on_every_checksum(void **state)
-{
-	struct read_case one, other;
-
-	(void)state;
-	read_case_open(&one, NULL);
-	read_case_expect(&one, 4, false);
-	read_case_open(&other, NULL);
-	read_case_expect(&other, 2, true);
-	assert_memory_equal(one.seen.checksums, other.seen.checksums, sizeof(one.seen.checksums));
-}
-
 static void
 short_reads_and_interrupts_are_taken_up_again(void **state)
 {
@@ -80,20 +50,6 @@ short_reads_and_interrupts_are_taken_up_again(void **state)
 		fake.short_reads = true;
 		fake.interrupts = true;
 		read_case_expect(&load, 4, direct);
-	}
-}
-
-static void
-direct_reads_that_end_off_a_block_go_on(void **state)
-{
-	static const uint32_t off[] = { 1, 511, 512, 4095 };
-	struct read_case load;
-
-	(void)state;
-	for (size_t i = 0; i < 4; i++) {
-		read_case_open(&load, NULL);
-		fake.odd_direct = off[i];
-		read_case_expect(&load, 4, true);
 	}
 }
 
@@ -172,39 +128,6 @@ a_slice_with_a_failed_piece_is_never_filled(void **state)
 	fake.fail_with = -EIO;
 	assert_int_equal(read_case_run(&load, 4, false), -EIO);
 	assert_int_equal(load.seen.filled[2], 0);
-	read_case_close(&load);
-}
-
-static void
-direct_that_is_refused_at_the_first_read_says_so(void **state)
-{
-	struct read_case load;
-
-	(void)state;
-	read_case_open(&load, NULL);
-	fake.direct_fails = -EINVAL;
-	read_case_stopped(&load, true, -ENOTSUP, "want --read buffered");
-}
-
-static void
-direct_that_cannot_be_had_is_refused_at_open(void **state)
-{
-	struct reader_config config;
-	struct reader *reader;
-	struct read_case load;
-
-	(void)state;
-	read_case_open(&load, NULL);
-	config = read_case_config(&load, 2, true);
-	fake.align = 0; /* a tmpfs */
-	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
-	assert_non_null(strstr(load.err.text, "first.gguf: its file system has no direct reading"));
-	fake.align = 2 * DIRECT_MAX_ALIGN;
-	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
-	fake.align = 512;
-	fake.open_fails = -EINVAL;
-	assert_int_equal(reader_open(&reader, &config, &load.err), -ENOTSUP);
-	assert_non_null(strstr(load.err.text, "refuses O_DIRECT"));
 	read_case_close(&load);
 }
 
@@ -343,17 +266,12 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(buffered_puts_every_byte_in_place),
 		cmocka_unit_test(direct_puts_every_byte_in_place),
-		cmocka_unit_test(direct_reads_blocks_direct_and_the_files_tail_buffered),
-		cmocka_unit_test(buffered_and_direct_agree_on_every_checksum),
 		cmocka_unit_test(short_reads_and_interrupts_are_taken_up_again),
-		cmocka_unit_test(direct_reads_that_end_off_a_block_go_on),
 		cmocka_unit_test(an_io_error_stops_with_layer_tensor_offset_wanted_and_got),
 		cmocka_unit_test(an_io_error_of_a_direct_read_stops),
 		cmocka_unit_test(a_bad_address_in_the_middle_stops),
 		cmocka_unit_test(a_file_that_shrank_stops_and_is_never_zero_filled),
 		cmocka_unit_test(a_slice_with_a_failed_piece_is_never_filled),
-		cmocka_unit_test(direct_that_is_refused_at_the_first_read_says_so),
-		cmocka_unit_test(direct_that_cannot_be_had_is_refused_at_open),
 		cmocka_unit_test(memory_that_is_not_there_is_an_error_and_no_signal),
 		cmocka_unit_test(filled_slices_are_not_touched),
 		cmocka_unit_test(a_stopped_reader_fills_no_more),
