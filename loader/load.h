@@ -31,6 +31,13 @@ struct load_options {
 	const char *root; /* of /proc and /sys: "" */
 };
 
+/* With a resident budget, before load_take_arena. */
+struct load_budget {
+	bool set;
+	uint64_t resident; /* min(budget, all experts) and the trunk */
+	uint64_t outside;  /* bytes of experts that are read as they are needed */
+};
+
 struct load {
 	const struct load_options *options;
 	struct service *service;
@@ -41,6 +48,7 @@ struct load {
 	struct checksum_plan plan;
 	struct arena_head head;
 	struct available available; /* before the arena was reserved */
+	struct load_budget budget;
 	struct choice choice;
 	char fallback[512]; /* why direct, once chosen, was not to be had */
 	struct arena arena;

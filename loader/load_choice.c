@@ -40,11 +40,17 @@ look_at_cache(const struct load *load, struct cached *ret, struct error *err)
 	return 0;
 }
 
-/* Of an arena that was taken over, what is filled is resident and needs no more memory. */
+/* What the arena will still take of the available memory.  Of one that was taken over, what is
+ * filled is resident; pages of the pool are not among what is available. */
 static uint64_t
 arena_to_come(const struct load *load)
 {
-	uint64_t bytes = load->head.bytes;
+	uint64_t bytes = load->budget.set ? load->budget.resident : load->head.bytes;
+
+	if (!load->adopted && load->reserve.asked == ARENA_PAGES_HUGETLB)
+		return 0;
+	if (load->budget.set)
+		return bytes;
 
 	for (uint32_t i = 0; i < load->placement.n_slices; i++)
 		if (load->filled[i])
@@ -79,7 +85,7 @@ choose(struct load *load, struct error *err)
 	struct error why;
 	int rc;
 
-	if (load->pieces.bytes == 0) {
+	if (load->pieces.bytes == 0 && !facts.budget) {
 		snprintf(load->choice.reason, sizeof(load->choice.reason),
 			 "auto: there is nothing to read");
 		return 0;
@@ -113,13 +119,15 @@ load_choose(struct load *load, struct error *err)
 	int rc = 0;
 
 	load->choice = (struct choice){
-		.facts = { .available = load->available.bytes,
+		.facts = { .budget = load->budget.set,
+			   .available = load->available.bytes,
 			   .limit = load->available.limit,
 			   .arena = arena_to_come(load),
-			   .read = load->pieces.bytes,
+			   .read = load->budget.set ? load->budget.outside : load->pieces.bytes,
 			   .probe = "" },
 		.direct = strcmp(read, "direct") == 0,
 	};
+	load->fallback[0] = '\0';
 	snprintf(load->choice.reason, sizeof(load->choice.reason), "--read %s", read);
 	if (strcmp(read, "auto") == 0)
 		rc = choose(load, err);
@@ -127,19 +135,47 @@ load_choose(struct load *load, struct error *err)
 	return rc;
 }
 
+bool
+load_choose_again(struct load *load, uint64_t outside)
+{
+	struct choice_facts facts = load->choice.facts;
+	bool direct = load->choice.direct, refused = load->fallback[0] != '\0';
+	Hearth__State *state;
+	struct error why;
+
+	if (strcmp(load->options->read, "auto") != 0)
+		return false;
+	available_read(&load->available, load->options->root);
+	facts.built = true;
+	facts.available = load->available.bytes;
+	facts.limit = load->available.limit;
+	facts.arena = 0;
+	facts.read = outside;
+	choice_make(&load->choice, &facts);
+	if (refused)
+		load->choice.direct = false; /* it was tried once */
+	else if (load->choice.direct && !direct && load_check_direct(load, &why) < 0)
+		load_fall_back(load, why.text);
+	log_info("reader %s", load->choice.reason);
+	state = board_edit(load->board);
+	if (state->reader)
+		load_fill_choice(load, state->reader);
+	board_publish(load->board);
+	return load->choice.direct != direct;
+}
+
 void
 load_fall_back(struct load *load, const char *why)
 {
-	Hearth__State *state;
+	Hearth__State *state = board_edit(load->board);
 
-	if (!load->choice.direct)
-		return;
-	load->choice.direct = false;
-	log_warn("direct was chosen, reading buffered: %s", why);
-	state = board_edit(load->board);
-	snprintf(load->fallback, sizeof(load->fallback), "%s", why);
-	if (state->reader)
-		load_fill_choice(load, state->reader);
+	if (load->choice.direct) {
+		log_warn("direct was chosen, reading buffered: %s", why);
+		load->choice.direct = false;
+		snprintf(load->fallback, sizeof(load->fallback), "%s", why);
+		if (state->reader)
+			load_fill_choice(load, state->reader);
+	}
 	board_publish(load->board);
 }
 

@@ -12,6 +12,11 @@ int load_check_direct(const struct load *load, struct error *err);
  * Also says how many threads are to read. */
 int load_choose(struct load *load, struct error *err);
 
+/* With a budget, once the resident set is built and before anything is served from the files:
+ * again, from what is available now and the `outside` bytes that are really still read.  True: the
+ * reader is another now (load->choice.direct).  The log and the state say so with the numbers. */
+bool load_choose_again(struct load *load, uint64_t outside);
+
 /* `auto` chose direct, and it is not to be had: buffered, once, and `why` goes into the state. */
 void load_fall_back(struct load *load, const char *why);
 

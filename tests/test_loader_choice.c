@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "loader/load.h"
+#include "loader/load_choice.h"
 #include "tests/gguf_builder.h"
 #include "tests/scratch.h"
 
@@ -26,7 +26,9 @@ static struct load load;
 static struct error err;
 static struct io_calls io;
 static struct cache_calls cache;
-static bool cold;
+static struct load_options options;
+static struct load_budget budget;
+static bool cold, stood_in;
 
 static int
 say_cached(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret)
@@ -52,6 +54,7 @@ open_again(int fd)
 	int direct = io_system.open_direct(fd);
 	char path[64];
 
+	stood_in = direct < 0;
 	if (direct >= 0)
 		return direct;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -100,7 +103,6 @@ teardown(void **state)
 static int
 start(const char *read, const char *root, const Hearth__Reader **ret)
 {
-	static struct load_options options;
 	int rc;
 
 	options = (struct load_options){ .dir = scratch.dir,
@@ -114,6 +116,7 @@ start(const char *read, const char *root, const Hearth__Reader **ret)
 	load = (struct load){
 		.options = &options, .service = &service, .board = board, .arena = { .fd = -1 }
 	};
+	load.budget = budget;
 	rc = load_plan(&load, &err);
 	if (rc == 0)
 		rc = load_take_arena(&load, &err);
@@ -206,6 +209,96 @@ auto_falls_back_where_direct_is_refused_and_says_so(void **state)
 	load_close(&load);
 }
 
+/* As an overlay does that fails at the first read only. */
+static int64_t
+refuse_direct_reads(int fd, void *to, uint64_t bytes, uint64_t offset)
+{
+	if (fcntl(fd, F_GETFL) & O_DIRECT)
+		return -EINVAL;
+	return io_system.read_at(fd, to, bytes, offset);
+}
+
+static int64_t
+refuse_direct_vectors(int fd, const struct iovec *to, int n, uint64_t offset)
+{
+	if (fcntl(fd, F_GETFL) & O_DIRECT)
+		return -EINVAL;
+	return io_system.readv_at(fd, to, n, offset);
+}
+
+static void
+auto_falls_back_at_the_first_read_too(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	io.read_at = refuse_direct_reads;
+	io.readv_at = refuse_direct_vectors;
+	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_string_equal(reader->chosen, "direct");
+	assert_int_equal(load_read(&load, &err), 0);
+	if (stood_in) {
+		print_message("skipped: no direct reading here\n");
+		load_close(&load);
+		skip();
+	}
+	reader = board_edit(board)->reader;
+	board_publish(board);
+	assert_string_equal(reader->chosen, "buffered");
+	assert_non_null(strstr(reader->fallback, "m.gguf"));
+	load_close(&load);
+}
+
+static void
+with_a_budget_it_is_decided_twice_and_may_switch(void **state)
+{
+	/* clang-format off */
+	static const struct { const char *before, *built, *first, *then; } cases[] = {
+		{ LARGE, SMALL, "buffered", "direct" },
+		{ SMALL, LARGE, "direct", "buffered" },
+		{ LARGE, LARGE, "buffered", "buffered" },
+		{ SMALL, SMALL, "direct", "direct" },
+	};
+	/* clang-format on */
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const Hearth__Reader *reader;
+		bool switches = strcmp(cases[i].first, cases[i].then) != 0;
+
+		budget = (struct load_budget){ .set = true, .resident = 1 << 20 };
+		budget.outside = 40ull << 30;
+		assert_int_equal(start("auto", cases[i].before, &reader), 0);
+		assert_string_equal(reader->chosen, cases[i].first);
+		assert_true(reader->arena_bytes == 1 << 20);
+		assert_false(reader->built);
+		options.root = cases[i].built;
+		assert_int_equal(load_choose_again(&load, 39ull << 30), switches);
+		reader = board_edit(board)->reader;
+		board_publish(board);
+		assert_string_equal(reader->chosen, cases[i].then);
+		assert_true(reader->built && reader->arena_bytes == 0);
+		assert_true(reader->read_bytes == 39ull << 30);
+		load_close(&load);
+	}
+	budget = (struct load_budget){ 0 };
+}
+
+static void
+a_forced_reader_is_not_decided_again(void **state)
+{
+	const Hearth__Reader *reader;
+
+	(void)state;
+	budget = (struct load_budget){ .set = true, .resident = 1 << 20, .outside = 1 << 20 };
+	assert_int_equal(start("direct", SMALL, &reader), 0);
+	options.root = LARGE;
+	assert_false(load_choose_again(&load, 1 << 20));
+	assert_true(load.choice.direct);
+	load_close(&load);
+	budget = (struct load_budget){ 0 };
+}
+
 static void
 a_forced_reader_needs_no_reason_and_looks_at_nothing(void **state)
 {
@@ -247,6 +340,9 @@ main(void)
 		CHOICE_TEST(unknown_memory_is_read_buffered),
 		CHOICE_TEST(the_state_has_the_numbers),
 		CHOICE_TEST(auto_falls_back_where_direct_is_refused_and_says_so),
+		CHOICE_TEST(auto_falls_back_at_the_first_read_too),
+		CHOICE_TEST(with_a_budget_it_is_decided_twice_and_may_switch),
+		CHOICE_TEST(a_forced_reader_is_not_decided_again),
 		CHOICE_TEST(a_forced_reader_needs_no_reason_and_looks_at_nothing),
 		CHOICE_TEST(forced_direct_that_cannot_be_had_is_an_error),
 	};
