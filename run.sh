@@ -39,6 +39,8 @@ usage() {
 		       ./run.sh verify                  the warm arena against the checksums of its load
 		       ./run.sh pack MODEL.gguf FILE    make a pack, which up takes in place of the model
 		       ./run.sh down
+		       ./run.sh tune [--apply | --undo] [--hugetlb-gib N] [MODEL.gguf]
+		                                        what the kernel should be set to for it
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
 		         --pin-order after|before  --pin-gib N|auto|0
@@ -466,6 +468,7 @@ case $command in
 demo) demo ;;
 test) run_tests ;;
 up | down | restart | pack | supervise) "$command" "${words[@]}" ;;
+tune) need_build && exec "$build/bin/hearth" tune "${words[@]}" ;;
 ask | status | report | verify) ask_hearth "$command" "${words[@]}" ;;
 -h | --help | help) usage ;;
 *) usage >&2 && exit 100 ;;

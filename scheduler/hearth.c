@@ -23,6 +23,7 @@ static const struct command commands[] = {
 	{ "report", hearth_report, "[--json]" },
 	{ "verify", hearth_verify, "[--json]" },
 	{ "wait", hearth_wait, "" },
+	{ "tune", hearth_tune, "[--apply] [--undo] [--hugetlb-gib N] [MODEL.gguf]" },
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -30,8 +31,8 @@ static void
 print_usage(FILE *to)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "%s hearth %s --dir DIR %s\n",
-			i ? "      " : "usage:", commands[i].name, commands[i].usage);
+		fprintf(to, "%s hearth %s %s%s\n", i ? "      " : "usage:", commands[i].name,
+			commands[i].run == hearth_tune ? "" : "--dir DIR ", commands[i].usage);
 }
 
 int
@@ -51,6 +52,6 @@ main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 2, argv + 2);
 	}
-	log_error("%s: no such command, want ask, status, report, verify or wait", argv[1]);
+	log_error("%s: no such command, want ask, status, report, verify, wait or tune", argv[1]);
 	return EXIT_INPUT;
 }
