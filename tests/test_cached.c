@@ -207,7 +207,7 @@ where_all_is_denied_reads_are_timed(void **state)
 	cached = measure(1);
 	assert_string_equal(cached.probe, "timed reads");
 	assert_int_equal(machine.reads, 2 * CACHED_READS);
-	assert_true(cached.looked == 2 * CACHED_READS * CACHED_READ_BYTES);
+	assert_true(cached.looked == 2ull * CACHED_READS * CACHED_READ_BYTES);
 	assert_true(cached.cached == cached.looked);
 	assert_true(machine.lowest >= 1 * MIB && machine.highest < 8 * MIB);
 	deny_all(0);

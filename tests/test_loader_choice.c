@@ -28,6 +28,7 @@ static struct io_calls io;
 static struct cache_calls cache;
 static struct load_options options;
 static struct load_budget budget;
+static const Hearth__Reader *reader; /* as the board has it */
 static bool cold, stood_in;
 
 static int
@@ -99,9 +100,9 @@ teardown(void **state)
 	return 0;
 }
 
-/* To the arena; the reader's state is then as *ret, until board_publish. */
+/* To the arena; then `reader` is the board's. */
 static int
-start(const char *read, const char *root, const Hearth__Reader **ret)
+start(const char *read, const char *root)
 {
 	int rc;
 
@@ -121,7 +122,7 @@ start(const char *read, const char *root, const Hearth__Reader **ret)
 	if (rc == 0)
 		rc = load_take_arena(&load, &err);
 	if (rc == 0) {
-		*ret = board_edit(board)->reader;
+		reader = board_edit(board)->reader;
 		board_publish(board);
 	}
 	return rc;
@@ -130,9 +131,7 @@ start(const char *read, const char *root, const Hearth__Reader **ret)
 static void
 expect(const char *root, const char *chosen, const char *part)
 {
-	const Hearth__Reader *reader;
-
-	if (start("auto", root, &reader) != 0)
+	if (start("auto", root) != 0)
 		fail_msg("%s", err.text);
 	assert_string_equal(reader->chosen, chosen);
 	if (!strstr(reader->reason, part))
@@ -176,10 +175,8 @@ unknown_memory_is_read_buffered(void **state)
 static void
 the_state_has_the_numbers(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
-	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_int_equal(start("auto", SMALL), 0);
 	assert_true(reader->available_bytes == 2ull << 30);
 	assert_string_equal(reader->available_limit, "MemAvailable");
 	assert_true(reader->arena_bytes == load.head.bytes);
@@ -197,11 +194,9 @@ the_state_has_the_numbers(void **state)
 static void
 auto_falls_back_where_direct_is_refused_and_says_so(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
 	io.open_direct = refuse_direct;
-	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_int_equal(start("auto", SMALL), 0);
 	assert_string_equal(reader->chosen, "buffered");
 	assert_int_equal(strncmp(reader->reason, "auto: direct: ", 14), 0);
 	assert_non_null(strstr(reader->fallback, "m.gguf: its file system refuses O_DIRECT"));
@@ -229,12 +224,10 @@ refuse_direct_vectors(int fd, const struct iovec *to, int n, uint64_t offset)
 static void
 auto_falls_back_at_the_first_read_too(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
 	io.read_at = refuse_direct_reads;
 	io.readv_at = refuse_direct_vectors;
-	assert_int_equal(start("auto", SMALL, &reader), 0);
+	assert_int_equal(start("auto", SMALL), 0);
 	assert_string_equal(reader->chosen, "direct");
 	assert_int_equal(load_read(&load, &err), 0);
 	if (stood_in) {
@@ -263,12 +256,11 @@ with_a_budget_it_is_decided_twice_and_may_switch(void **state)
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
-		const Hearth__Reader *reader;
 		bool switches = strcmp(cases[i].first, cases[i].then) != 0;
 
 		budget = (struct load_budget){ .set = true, .resident = 1 << 20 };
 		budget.outside = 40ull << 30;
-		assert_int_equal(start("auto", cases[i].before, &reader), 0);
+		assert_int_equal(start("auto", cases[i].before), 0);
 		assert_string_equal(reader->chosen, cases[i].first);
 		assert_true(reader->arena_bytes == 1 << 20);
 		assert_false(reader->built);
@@ -287,11 +279,9 @@ with_a_budget_it_is_decided_twice_and_may_switch(void **state)
 static void
 a_forced_reader_is_not_decided_again(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
 	budget = (struct load_budget){ .set = true, .resident = 1 << 20, .outside = 1 << 20 };
-	assert_int_equal(start("direct", SMALL, &reader), 0);
+	assert_int_equal(start("direct", SMALL), 0);
 	options.root = LARGE;
 	assert_false(load_choose_again(&load, 1 << 20));
 	assert_true(load.choice.direct);
@@ -302,15 +292,13 @@ a_forced_reader_is_not_decided_again(void **state)
 static void
 a_forced_reader_needs_no_reason_and_looks_at_nothing(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
-	assert_int_equal(start("direct", LARGE, &reader), 0);
+	assert_int_equal(start("direct", LARGE), 0);
 	assert_string_equal(reader->chosen, "direct");
 	assert_string_equal(reader->reason, "--read direct");
 	assert_string_equal(reader->probe, "");
 	load_close(&load);
-	assert_int_equal(start("buffered", SMALL, &reader), 0);
+	assert_int_equal(start("buffered", SMALL), 0);
 	assert_string_equal(reader->chosen, "buffered");
 	load_close(&load);
 }
@@ -318,11 +306,9 @@ a_forced_reader_needs_no_reason_and_looks_at_nothing(void **state)
 static void
 forced_direct_that_cannot_be_had_is_an_error(void **state)
 {
-	const Hearth__Reader *reader;
-
 	(void)state;
 	io.open_direct = refuse_direct;
-	assert_int_equal(start("direct", SMALL, &reader), -ENOTSUP);
+	assert_int_equal(start("direct", SMALL), -ENOTSUP);
 	assert_non_null(strstr(err.text, "refuses O_DIRECT, want --read buffered"));
 	assert_null(load.arena.base);
 	load_close(&load);
