@@ -267,6 +267,27 @@ attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
 	return 0;
 }
 
+/* Lent memory, so that a worker that is killed does not forget what the ones before it counted. */
+static int
+attach_usage(struct attached *attached, const char *profile, struct error *err)
+{
+	struct profile_shape shape = { .fingerprint = attached->arena.head->fingerprint,
+				       .layers = attached->model.n_layers,
+				       .experts = attached->model.n_experts };
+	struct lent lent;
+	int rc;
+
+	if (profile == NULL)
+		return 0;
+	rc = lender_ask(&attached->lender, "profile", usage_bytes(&shape),
+			HEARTH__PLACE__PLACE_HOST, false, &lent, NULL, err);
+	if (rc == 0)
+		rc = lent_attach(&lent, &attached->usage_memory, err);
+	if (rc < 0)
+		return from_pinner(rc);
+	return usage_open(&attached->usage, attached->usage_memory.at, &shape, profile, err);
+}
+
 int
 attach_open(struct attached *ret, const struct attach_config *config, struct error *err)
 {
@@ -290,6 +311,8 @@ attach_open(struct attached *ret, const struct attach_config *config, struct err
 		rc = attach_table(ret, config, err);
 	if (rc == 0)
 		rc = attach_compute(ret, kv_fresh, err);
+	if (rc == 0)
+		rc = attach_usage(ret, config->profile, err);
 	ret->end_ns = clock_ns();
 	if (rc < 0)
 		attach_close(ret);
@@ -316,6 +339,7 @@ attach_close(struct attached *attached)
 	memory_close(attached, &attached->slots);
 	memory_close(attached, &attached->kv);
 	memory_close(attached, &attached->trunk);
+	shared_memory_close(&attached->usage_memory);
 	shared_memory_close(&attached->journal_memory);
 	lender_close(&attached->lender);
 	device_close(attached->device);

@@ -17,14 +17,16 @@
 #include "worker/lender.h"
 #include "worker/table.h"
 #include "worker/upstream.h"
+#include "worker/usage.h"
 
 /* Where --ctx does not say: what a KV cache of modest size holds. */
 #define ATTACH_DEFAULT_CONTEXT 8192u
 
 struct attach_config {
 	const char *dir;
-	uint32_t context; /* 0: the model's, at most ATTACH_DEFAULT_CONTEXT */
-	uint32_t threads; /* of the cpu device; 0: one a core this process may use */
+	uint32_t context;    /* 0: the model's, at most ATTACH_DEFAULT_CONTEXT */
+	uint32_t threads;    /* of the cpu device; 0: one a core this process may use */
+	const char *profile; /* file of how often each expert was used; NULL: none */
 	struct upstream *upstream;
 	struct board *board; /* told what is waited for */
 	/* The arithmetic of each kind of device. */
@@ -37,13 +39,14 @@ struct attached {
 	struct device *device;
 	const struct device_info *info;
 	struct lender lender;
-	struct shared_memory journal_memory;
+	struct shared_memory journal_memory, usage_memory;
 	struct device_memory kv, trunk, slots;
 	struct fetch fetch;
 	struct table table;
 	const struct compute_ops *ops;
 	struct compute *compute;
 	struct journal journal;
+	struct usage usage; /* page NULL: not recorded */
 	uint32_t context, threads;
 	uint32_t n_slots; /* 0: all experts are read in the arena */
 	uint64_t begin_ns, end_ns;

@@ -28,9 +28,22 @@ struct worker {
 	struct requests requests;
 	struct report report;
 	struct serve *serve;
-	bool first;   /* a request is at work and no forward of this process is complete */
-	bool settled; /* the arithmetic is not asked for experts any more */
+	uint64_t request; /* at work as last told; 0 = none */
+	bool first;       /* a request is at work and no forward of this process is complete */
+	bool settled;     /* the arithmetic is not asked for experts any more */
 };
+
+/* A profile that cannot be written is missed at the next start; this one goes on. */
+static void
+worker_record(struct worker *worker)
+{
+	struct attached *attached = &worker->attached;
+	struct error err;
+
+	if (attached->usage.page != NULL &&
+	    usage_record(&attached->usage, attached->ops, attached->compute, &err) < 0)
+		log_warn("%s", err.text);
+}
 
 /* Not before the first token: that one does with what is staged. */
 static int
@@ -102,6 +115,9 @@ worker_tally(void *arg, const struct serve_tally *tally, bool now)
 
 	worker->first = tally->request != 0 && tally->tokens_in + tally->tokens_out == 0;
 	report_tally(&worker->report, tally, now);
+	if (worker->request != 0 && tally->request == 0)
+		worker_record(worker);
+	worker->request = tally->request;
 }
 
 static int
@@ -147,6 +163,7 @@ worker_run(struct worker *worker, struct attach_config *config, struct error *er
 		return rc;
 	service_ready(&worker->service);
 	rc = serve_run(worker->serve, err);
+	worker_record(worker);
 	if (rc < 0 && attached->table.failure.text[0] != '\0')
 		*err = attached->table.failure; /* the forward that it ended knows the code alone */
 	return rc;
@@ -188,11 +205,13 @@ main(int argc, char **argv)
 {
 	static struct worker worker;
 	const char *dir = NULL;
+	const char *profile = NULL;
 	uint64_t context = 0, threads = 0;
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
 		{ .name = "--ctx", .kind = OPTION_U64, .to = &context, .max = MAX_CONTEXT },
 		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .max = MAX_THREADS },
+		{ .name = "--profile", .kind = OPTION_TEXT, .to = &profile },
 	};
 	struct attach_config config = { .cpu = &compute_cpu, .cuda = &compute_cuda };
 	struct error err = { "" };
@@ -213,6 +232,7 @@ main(int argc, char **argv)
 	config.dir = dir;
 	config.context = (uint32_t)context;
 	config.threads = (uint32_t)threads;
+	config.profile = profile;
 	requests_open(&worker.requests, &worker.service);
 	rc = worker_open(&worker, &config, &err);
 	if (rc < 0) {

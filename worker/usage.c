@@ -1,0 +1,77 @@
+#include "worker/usage.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define USAGE_MAGIC 0x3167617375746568ull /* "hetusag1" */
+
+static uint64_t
+count_of(const struct profile_shape *shape)
+{
+	return (uint64_t)shape->layers * shape->experts;
+}
+
+uint64_t
+usage_bytes(const struct profile_shape *shape)
+{
+	return sizeof(struct usage_page) + count_of(shape) * sizeof(uint64_t);
+}
+
+static int
+page_begin(struct usage_page *page, const struct profile_shape *shape, const char *path,
+	   struct error *err)
+{
+	int rc;
+
+	page->magic = 0;
+	page->shape = *shape;
+	memset(page->counts, 0, count_of(shape) * sizeof(*page->counts));
+	rc = profile_read(path, shape, page->counts, err);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	/* Whoever finds the magic finds the rest. */
+	atomic_thread_fence(memory_order_release);
+	page->magic = USAGE_MAGIC;
+	return 0;
+}
+
+int
+usage_open(struct usage *ret, void *region, const struct profile_shape *shape, const char *path,
+	   struct error *err)
+{
+	struct usage_page *page = region;
+	int rc = 0;
+
+	if (page->magic != USAGE_MAGIC || page->shape.fingerprint != shape->fingerprint ||
+	    page->shape.layers != shape->layers || page->shape.experts != shape->experts)
+		rc = page_begin(page, shape, path, err);
+	if (rc == 0)
+		*ret = (struct usage){ .path = path, .page = page };
+	return rc;
+}
+
+static uint64_t
+sum_of(const struct usage_page *page)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < count_of(&page->shape); i++)
+		sum += page->counts[i];
+	return sum;
+}
+
+int
+usage_record(struct usage *usage, const struct compute_ops *ops, struct compute *compute,
+	     struct error *err)
+{
+	struct usage_page *page = usage->page;
+	uint64_t before = sum_of(page);
+	int rc = ops->usage(compute, page->counts);
+
+	if (rc < 0)
+		return error_sys(err, rc, "counting the experts' use");
+	if (sum_of(page) == before)
+		return 0;
+	return profile_write(usage->path, &page->shape, page->counts, err);
+}

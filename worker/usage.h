@@ -1,0 +1,36 @@
+/* The profile as it grows: how often each expert was chosen, in memory that the pinner lends and
+ * that outlives the worker, and from there in a file, for the next start.  One writer: the worker
+ * that holds the region's lock; a worker that dies takes along what its last request added. */
+#ifndef HEARTH_WORKER_USAGE_H
+#define HEARTH_WORKER_USAGE_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/profile.h"
+#include "worker/compute.h"
+
+/* As it lies in the lent region. */
+struct usage_page {
+	uint64_t magic; /* written last */
+	struct profile_shape shape;
+	uint64_t counts[]; /* (layers, experts) */
+};
+
+struct usage {
+	const char *path;
+	struct usage_page *page;
+};
+
+uint64_t usage_bytes(const struct profile_shape *shape);
+
+/* Takes the region as the last worker left it, else what the file holds, if there is one.
+ * -EBADMSG: the file is another model's, or no profile. */
+int usage_open(struct usage *ret, void *region, const struct profile_shape *shape, const char *path,
+	       struct error *err);
+
+/* Adds what was chosen since the last time, and writes the file if that was anything. */
+int usage_record(struct usage *usage, const struct compute_ops *ops, struct compute *compute,
+		 struct error *err);
+
+#endif
