@@ -44,7 +44,7 @@ usage() {
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
 		         --pin-order after|before  --pin-gib N|auto|0
-		         --pages auto|4k|thp|hugetlb  --numa-node auto|N
+		         --pages auto|4k|thp|hugetlb  --numa-node auto|N  --profile FILE
 		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
 	END
 }
@@ -60,11 +60,12 @@ declare -A options=() # stage -> its options: words without blanks
 declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
 	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
 	[--pin-order]='after|before' [--pin-gib]='auto|[0-9]{1,7}'
-	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}')
+	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}'
+	[--profile]='/?[^[:space:]]+')
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
 	[--threads]='loader worker' [--vram-mib]=pinner
 	[--pin-order]='loader pinner' [--pin-gib]=pinner
-	[--pages]=loader [--numa-node]=loader)
+	[--pages]=loader [--numa-node]=loader [--profile]=worker)
 
 take_name() { # words... (every command has --name; the other words go to `words`)
 	while (($#)); do
@@ -94,6 +95,7 @@ take_options() { # words... (of up)
 			fi
 			[[ $value =~ ^(${VALUE[$option]})$ ]] ||
 				die 100 "$option $value: want ${VALUE[$option]/#\[*/a whole number from 1 on}"
+			[[ $option != --profile ]] || value=$(realpath -ms -- "$value")
 			for stage in ${TAKEN_BY[$option]}; do options[$stage]+=" $option $value"; done
 		elif [[ $1 == --verify ]]; then
 			options[loader]+=' --verify'
