@@ -1,5 +1,6 @@
 #include "common/arena.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -180,6 +181,7 @@ arena_check(struct arena *arena, struct error *err)
 	uint64_t hash;
 	int rc;
 
+	assert(head);
 	if (head->magic != ARENA_MAGIC)
 		return error_set(err, -EBADMSG, "arena: magic %016" PRIx64 ", want %016llx",
 				 head->magic, ARENA_MAGIC);
@@ -225,6 +227,7 @@ arena_compare(const struct arena *arena, const struct arena_want *want, struct e
 {
 	const struct arena_head *head = arena->head;
 
+	assert(head);
 	if (want->bytes != arena->bytes)
 		return error_set(err, -EBADMSG, "arena: %" PRIu64 " bytes, want %" PRIu64,
 				 arena->bytes, want->bytes);

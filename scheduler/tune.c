@@ -206,7 +206,7 @@ int
 tune_undo(const char *root, uint32_t *ret_n, struct error *err)
 {
 	char path[PATH_MAX];
-	struct kept kept;
+	struct kept kept = { 0 };
 	uint32_t n = 0;
 	int rc = keep_read(&kept, root, err);
 

@@ -57,7 +57,7 @@ add_file(const char *path, uint64_t *bytes, uint64_t *layers, struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 	void *at = MAP_FAILED;
-	struct stat st;
+	struct stat st = { 0 };
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		rc = error_sys(err, -errno, "%s", path);

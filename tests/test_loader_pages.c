@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "common/shared_memory.h"
 #include "loader/load.h"
 #include "loader/load_pages.h"
 #include "tests/gguf_builder.h"
@@ -29,7 +30,7 @@
 static struct scratch scratch;
 static char model[96];
 static struct service service;
-static struct board *board;
+static struct board *board, *pinner;
 static struct error err;
 
 static int
@@ -45,6 +46,8 @@ setup(void **state)
 	service = (struct service){ .stage = "loader" };
 	pthread_mutex_init(&service.lock, NULL);
 	pthread_cond_init(&service.wake, NULL);
+	if (board_open(&pinner, scratch.dir, "pinner", &err) < 0)
+		return -1;
 	return board_open(&board, scratch.dir, "loader", &err);
 }
 
@@ -52,6 +55,7 @@ static int
 teardown(void **state)
 {
 	board_close(board);
+	board_close(pinner);
 	scratch_close(&scratch);
 	return knobs_restore(state);
 }
@@ -187,6 +191,50 @@ small_pages_stay_small_though_the_kernel_gives_huge_ones_unasked(void **state)
 	loads_with(ARENA_PAGES_4K, "4k");
 }
 
+/* The pinner tells of the arena, and that all of it is filled. */
+static void
+show(const struct load *load)
+{
+	Hearth__State *state = board_edit(pinner);
+	Hearth__Arena *named = board_arena(state);
+	char path[SHARED_PATH_BYTES];
+
+	shared_memory_path(path, load->arena.fd);
+	board_text(&named->path, "%s", path);
+	named->bytes = load->arena.bytes;
+	named->fingerprint = load->head.fingerprint;
+	named->layout_hash = load->head.layout_hash;
+	assert_int_equal(board_slices(state, SLICES), 0);
+	for (uint32_t i = 0; i < SLICES; i++) {
+		state->slices[i]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
+		state->slices[i]->checksum = load->checksums[i];
+	}
+	board_publish(pinner);
+}
+
+static void
+a_warm_arena_has_the_pages_it_was_made_of(void **state)
+{
+	struct load_options small = options_of(ARENA_PAGES_4K), huge = options_of(ARENA_PAGES_THP);
+	struct load first = new_load(&huge), second = new_load(&small);
+	const Hearth__Pages *said;
+
+	(void)state;
+	need_knob(SHMEM, "advise");
+	assert_int_equal(run(&first), 0);
+	show(&first);
+	assert_int_equal(run(&second), 0);
+	assert_true(second.adopted);
+	said = board_edit(board)->pages;
+	assert_string_equal(said->wanted, "4k");
+	assert_string_equal(said->got, "thp");
+	assert_int_equal(said->huge_bytes, first.arena.bytes);
+	assert_int_equal(said->numa_node, NUMA_NODE_NONE);
+	board_publish(board);
+	load_close(&second);
+	load_close(&first);
+}
+
 /* A container whose control group allows fewer huge pages than the pool has. */
 static atomic_int pool_pages;
 
@@ -300,9 +348,11 @@ a_control_group_too_small_is_refused_before_anything_is_reserved(void **state)
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		if (!join(group))
+		/* nng must not be used here. */
+		if (!join(group) || load_plan(&load, &err) < 0)
 			_exit(2);
-		_exit(load_plan(&load, &err) == 0 && load_take_arena(&load, &err) == -EOVERFLOW &&
+		available_read(&load.available, "");
+		_exit(load_reserve(&load, &err) == -EOVERFLOW &&
 			      strstr(err.text, "needs 12 MiB of memory") &&
 			      strstr(err.text, "hearth-test-") && load.arena.fd < 0
 			  ? 0
@@ -346,6 +396,7 @@ main(void)
 		LOAD_TEST(auto_takes_the_best_there_is),
 		LOAD_TEST(a_kind_that_was_forced_and_is_not_there_is_refused),
 		LOAD_TEST(small_pages_stay_small_though_the_kernel_gives_huge_ones_unasked),
+		LOAD_TEST(a_warm_arena_has_the_pages_it_was_made_of),
 		LOAD_TEST(a_pool_that_ends_at_the_touch_is_done_without),
 		LOAD_TEST(memory_that_is_not_there_is_a_line_and_no_signal),
 		LOAD_TEST(a_control_group_too_small_is_refused_before_anything_is_reserved),
