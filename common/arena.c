@@ -104,20 +104,6 @@ fail:
 	return rc;
 }
 
-bool
-arena_tensor_extent(const struct arena_tensor *tensor, uint64_t *ret)
-{
-	uint64_t experts = tensor->dims[2], before;
-
-	if (tensor->stride == 0) {
-		*ret = tensor->bytes;
-		return true;
-	}
-	return experts != 0 && tensor->stride >= tensor->bytes / experts &&
-	       checked_mul(experts - 1, tensor->stride, &before) &&
-	       checked_add(before, tensor->bytes / experts, ret);
-}
-
 /* A table of `n` entries of `size` bytes lies within the first `end` bytes and is aligned to 8. */
 static bool
 table_fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t end)

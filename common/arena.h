@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/checked.h"
 #include "common/error.h"
 #include "common/gguf.h"
 
@@ -40,7 +41,19 @@ struct arena_tensor {
 
 /* Bytes from the first to the last, with what lies between a strided tensor's experts; false: more
  * than fit. */
-bool arena_tensor_extent(const struct arena_tensor *tensor, uint64_t *ret);
+static inline bool
+arena_tensor_extent(const struct arena_tensor *tensor, uint64_t *ret)
+{
+	uint64_t experts = tensor->dims[2], before;
+
+	if (tensor->stride == 0) {
+		*ret = tensor->bytes;
+		return true;
+	}
+	return experts != 0 && tensor->stride >= tensor->bytes / experts &&
+	       checked_mul(experts - 1, tensor->stride, &before) &&
+	       checked_add(before, tensor->bytes / experts, ret);
+}
 
 struct arena_slice {
 	char name[32]; /* "trunk", "layer 0", ... */

@@ -182,6 +182,44 @@ json_holds_name_model_stages_and_slices(void **state)
 	board_close(boards[1]);
 }
 
+static void
+the_choice_of_the_reader_is_told_with_its_numbers(void **state)
+{
+	struct stack_view view = { 0 };
+	char line[STAGE_LINE_BYTES];
+	struct board *boards[2];
+	Hearth__Reader *reader;
+	struct error err;
+	json_t *json, *choice;
+
+	(void)state;
+	open_two_boards(boards);
+	reader = board_reader(board_edit(boards[0]));
+	board_text(&reader->chosen, "buffered");
+	board_text(&reader->reason, "auto: direct: no room");
+	board_text(&reader->fallback, "m.gguf: refuses");
+	board_text(&reader->probe, "cachestat");
+	reader->available_bytes = 5000;
+	reader->need_bytes = 3000;
+	board_publish(boards[0]);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	stage_line(line, view.state[LOADER], view.asked_ns);
+	assert_non_null(strstr(line, "auto: direct: no room, not direct: m.gguf: refuses"));
+	json = stack_json(&view);
+	choice = json_object_get(
+	    json_object_get(json_object_get(json_object_get(json, "stages"), "loader"), "reader"),
+	    "choice");
+	assert_int_equal(json_integer_value(json_object_get(choice, "available_bytes")), 5000);
+	assert_int_equal(json_integer_value(json_object_get(choice, "need_bytes")), 3000);
+	assert_string_equal(json_string_value(json_object_get(choice, "probe")), "cachestat");
+	assert_string_equal(json_string_value(json_object_get(choice, "fallback")),
+			    "m.gguf: refuses");
+	json_decref(json);
+	stack_view_close(&view);
+	board_close(boards[0]);
+	board_close(boards[1]);
+}
+
 /* A line longer than its room is cut, never overrun. */
 static void
 a_long_reason_is_cut(void **state)
@@ -242,6 +280,7 @@ main(void)
 						remove_dir),
 		cmocka_unit_test_setup_teardown(json_holds_name_model_stages_and_slices, make_dir,
 						remove_dir),
+		cmocka_unit_test(the_choice_of_the_reader_is_told_with_its_numbers),
 		cmocka_unit_test(a_long_reason_is_cut),
 		cmocka_unit_test(the_line_says_what_is_registered_and_what_is_not),
 	};
