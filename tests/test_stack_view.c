@@ -280,7 +280,8 @@ main(void)
 						remove_dir),
 		cmocka_unit_test_setup_teardown(json_holds_name_model_stages_and_slices, make_dir,
 						remove_dir),
-		cmocka_unit_test(the_choice_of_the_reader_is_told_with_its_numbers),
+		cmocka_unit_test_setup_teardown(the_choice_of_the_reader_is_told_with_its_numbers,
+						make_dir, remove_dir),
 		cmocka_unit_test(a_long_reason_is_cut),
 		cmocka_unit_test(the_line_says_what_is_registered_and_what_is_not),
 	};
