@@ -35,7 +35,7 @@ usage() {
 		                    [--logits FILE] [--ignore-stop] (PROMPT | - | --prompt-ids 1,2,3)
 		       ./run.sh status [--json] [--watch]
 		       ./run.sh restart STAGE           loader, pinner, worker or scheduler; the others stay
-		       ./run.sh report [--json]         the last start, as a table
+		       ./run.sh report [--json] [--svg FILE] [--trace FILE]  the last start: a table, a picture, a trace
 		       ./run.sh verify                  the warm arena against the checksums of its load
 		       ./run.sh pack MODEL.gguf FILE    make a pack, which up takes in place of the model
 		       ./run.sh down

@@ -20,7 +20,7 @@ static const struct command commands[] = {
 	  "[-n N] [--temp T] [--top-k K] [--top-p P] [--seed S] [--json] [--ids]\n"
 	  "             [--logits FILE] [--ignore-stop] (PROMPT | - | --prompt-ids 1,2,3)" },
 	{ "status", hearth_status, "[--json] [--watch]" },
-	{ "report", hearth_report, "[--json]" },
+	{ "report", hearth_report, "[--json] [--svg FILE] [--trace FILE]" },
 	{ "verify", hearth_verify, "[--json]" },
 	{ "wait", hearth_wait, "" },
 	{ "tune", hearth_tune, "[--apply] [--undo] [--hugetlb-gib N] [MODEL.gguf]" },

@@ -1,45 +1,17 @@
 /* hearth report: the last start, stage by stage and layer by layer, in seconds from the start of
- * the loader's process. */
+ * the loader's process; as a table, JSON, a picture or a trace. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "scheduler/hearth.h"
 #include "scheduler/stack_json.h"
 #include "scheduler/stack_view.h"
 #include "scheduler/stage_line.h"
-
-/* The moments of a start; 0 = not yet, or the stage that knows it is away. */
-struct milestones {
-	uint64_t from; /* all are counted from here */
-	uint64_t loaded;
-	uint64_t answers; /* scheduler and worker are ready */
-	uint64_t first_token;
-	uint64_t sixteenth_token;
-};
-
-static struct milestones
-report_milestones(const struct stack_view *view)
-{
-	const Hearth__State *loader = view->state[LOADER], *worker = view->state[WORKER];
-	const Hearth__State *scheduler = view->state[SCHEDULER];
-	struct milestones moments = { 0 };
-
-	for (uint32_t i = 0; i < N_STAGES && !moments.from; i++)
-		if (view->state[i])
-			moments.from = view->state[i]->since_ns;
-	if (loader && loader->reader)
-		moments.loaded = loader->reader->end_ns ? loader->reader->end_ns : loader->ready_ns;
-	if (worker && worker->ready_ns && scheduler && scheduler->ready_ns)
-		moments.answers =
-		    worker->ready_ns > scheduler->ready_ns ? worker->ready_ns : scheduler->ready_ns;
-	if (scheduler && scheduler->serving) {
-		moments.first_token = scheduler->serving->first_token_ns;
-		moments.sixteenth_token = scheduler->serving->sixteenth_token_ns;
-	}
-	return moments;
-}
+#include "scheduler/timeline.h"
 
 /* Seconds from `from`, or "-"; negative for a stage older than the loader. */
 static const char *
@@ -98,7 +70,7 @@ report_layers(const struct stack_view *view, uint64_t from)
 static void
 report_table(const struct stack_view *view)
 {
-	struct milestones moments = report_milestones(view);
+	struct milestones moments = timeline_milestones(view);
 	char line[STAGE_LINE_BYTES], t[4][16];
 
 	printf("%s: %s\n\n%-9s  %8s %8s\n", view->name, stack_model(view), "STAGE", "BEGIN",
@@ -146,7 +118,7 @@ report_json_layer(const struct stack_view *view, uint32_t i, uint64_t from)
 static json_t *
 report_json(const struct stack_view *view)
 {
-	struct milestones moments = report_milestones(view);
+	struct milestones moments = timeline_milestones(view);
 	json_t *report = stack_json(view), *layers = json_array();
 
 	for (uint32_t i = 0; i < N_STAGES; i++) {
@@ -172,30 +144,76 @@ report_json(const struct stack_view *view)
 	return report;
 }
 
+/* Written beside and renamed: a reader never sees half of it. */
+static int
+report_file(const struct stack_view *view, const char *path,
+	    void (*write)(const struct timeline *, const struct stack_view *, FILE *),
+	    struct error *err)
+{
+	struct timeline timeline;
+	char made[4096];
+	FILE *file;
+	int rc;
+
+	if ((size_t)snprintf(made, sizeof(made), "%s.new", path) >= sizeof(made))
+		return error_set(err, -ENAMETOOLONG, "%s", path);
+	rc = timeline_open(&timeline, view, err);
+	if (rc < 0)
+		return rc;
+	file = fopen(made, "we");
+	if (!file) {
+		rc = error_sys(err, -errno, "%s", made);
+		timeline_close(&timeline);
+		return rc;
+	}
+	write(&timeline, view, file);
+	timeline_close(&timeline);
+	rc = ferror(file) ? -EIO : 0;
+	if (fclose(file) != 0 || (rc == 0 && rename(made, path) < 0))
+		rc = -errno;
+	if (rc < 0) {
+		error_sys(err, rc, "%s", path);
+		unlink(made);
+	}
+	return rc;
+}
+
+static void
+report_print(const struct stack_view *view, bool json)
+{
+	json_t *report;
+
+	if (!json) {
+		report_table(view);
+		return;
+	}
+	report = report_json(view);
+	json_dumpf(report, stdout, JSON_INDENT(1));
+	putchar('\n');
+	json_decref(report);
+}
+
 int
 hearth_report(int argc, char **argv)
 {
 	struct stack_options options;
 	struct stack_view view = { 0 };
 	struct error err;
-	json_t *json;
 	int rc = stack_options_parse(&options, argc, argv, "report");
 
 	if (rc != 0)
 		return rc;
 	rc = stack_view_ask(&view, options.dir, &err);
+	if (rc == 0 && options.svg)
+		rc = report_file(&view, options.svg, timeline_write_svg, &err);
+	if (rc == 0 && options.trace)
+		rc = report_file(&view, options.trace, timeline_write_trace, &err);
+	if (rc == 0 && !options.svg && !options.trace)
+		report_print(&view, options.json);
+	stack_view_close(&view);
 	if (rc < 0) {
 		log_error("%s", err.text);
 		return error_exit_code(rc);
 	}
-	if (options.json) {
-		json = report_json(&view);
-		json_dumpf(json, stdout, JSON_INDENT(1));
-		putchar('\n');
-		json_decref(json);
-	} else {
-		report_table(&view);
-	}
-	stack_view_close(&view);
 	return fflush(stdout) == 0 ? 0 : EXIT_SYSTEM;
 }

@@ -187,12 +187,20 @@ stack_options_parse(struct stack_options *ret, int argc, char **argv, const char
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--json", .kind = OPTION_FLAG, .to = &options.json },
 		{ .name = "--watch", .kind = OPTION_FLAG, .to = &options.watch },
+		{ .name = "--svg", .kind = OPTION_TEXT, .to = &options.svg },
+		{ .name = "--trace", .kind = OPTION_TEXT, .to = &options.trace },
 	};
-	uint32_t n_words, n_defs = strcmp(command, "status") == 0 ? 3 : 2;
+	const char *of[] = { NULL, NULL, "status", "report",
+			     "report" }; /* NULL: of every command */
+	struct option_def own[sizeof(defs) / sizeof(*defs)];
+	uint32_t n_words, n_defs = 0;
 	struct error err;
 
+	for (uint32_t i = 0; i < sizeof(defs) / sizeof(*defs); i++)
+		if (!of[i] || strcmp(of[i], command) == 0)
+			own[n_defs++] = defs[i];
 	/* options_parse skips a first word: the command's own name. */
-	if (options_parse(argc + 1, argv - 1, defs, n_defs, NULL, 0, &n_words, &err) < 0) {
+	if (options_parse(argc + 1, argv - 1, own, n_defs, NULL, 0, &n_words, &err) < 0) {
 		log_error("%s: %s", command, err.text);
 		return EXIT_INPUT;
 	}

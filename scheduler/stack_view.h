@@ -52,6 +52,7 @@ struct stack_options {
 	const char *dir;
 	bool json;
 	bool watch;
+	const char *svg, *trace; /* files to write; NULL: none */
 };
 int stack_options_parse(struct stack_options *ret, int argc, char **argv, const char *command);
 
