@@ -207,9 +207,9 @@ attach_table(struct attached *attached, const struct attach_config *config, stru
 				 .device = attached->device,
 				 .upstream = config->upstream,
 				 .lender = &attached->lender,
-				 .fetch = &attached->fetch };
-	rc = fetch_open(&attached->fetch, config->dir, config->upstream->service,
-			attached->model.n_experts, err);
+				 .fetcher = &attached->fetcher };
+	rc = fetcher_open(&attached->fetcher, config->dir, config->upstream->service,
+			  attached->model.n_experts, err);
 	if (rc == 0)
 		rc = table_open(table, attached->n_slots, err);
 	if (rc < 0)
@@ -335,7 +335,7 @@ attach_close(struct attached *attached)
 	attach_unstage(attached);
 	if (attached->table.places != NULL)
 		table_close(&attached->table);
-	fetch_close(&attached->fetch);
+	fetcher_close(&attached->fetcher);
 	memory_close(attached, &attached->slots);
 	memory_close(attached, &attached->kv);
 	memory_close(attached, &attached->trunk);

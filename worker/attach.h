@@ -41,7 +41,7 @@ struct attached {
 	struct lender lender;
 	struct shared_memory journal_memory, usage_memory;
 	struct device_memory kv, trunk, slots;
-	struct fetch fetch;
+	struct fetcher fetcher;
 	struct table table;
 	const struct compute_ops *ops;
 	struct compute *compute;

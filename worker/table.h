@@ -16,7 +16,7 @@
 #include "common/error.h"
 #include "common/model.h"
 #include "worker/compute.h"
-#include "worker/fetch.h"
+#include "worker/fetcher.h"
 #include "worker/lender.h"
 #include "worker/slot_plan.h"
 #include "worker/staging.h"
@@ -37,7 +37,7 @@ struct table {
 	struct device *device;
 	struct upstream *upstream;
 	struct lender *lender;
-	struct fetch *fetch;         /* NULL: nobody to ask, what is not there is waited for */
+	struct fetcher *fetcher;     /* NULL: nobody to ask, what is not there is waited for */
 	struct staging *staging;     /* NULL: nothing needs it */
 	struct expert_place *places; /* (layers, experts) */
 	struct slot_plan slots;

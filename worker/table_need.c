@@ -109,11 +109,11 @@ bring_look(struct table *table, uint32_t layer, uint32_t n, bool *asked, struct 
 	Hearth__FetchReply *answer;
 	int rc;
 
-	if (table->fetch == NULL)
+	if (table->fetcher == NULL)
 		return 0;
 	if (!*asked)
-		*asked = fetch_begin(table->fetch, layer, table->absent, n) == 0;
-	rc = *asked ? fetch_look(table->fetch, &answer) : 0;
+		*asked = fetcher_begin(table->fetcher, layer, table->absent, n) == 0;
+	rc = *asked ? fetcher_look(table->fetcher, &answer) : 0;
 	if (rc < 0)
 		*asked = false;
 	if (rc <= 0)
@@ -145,8 +145,8 @@ bring(struct table *table, uint32_t layer, uint32_t n, struct error *err)
 		if (rc == 0)
 			rc = table_wait(table, err);
 	}
-	if (table->fetch != NULL)
-		fetch_drop(table->fetch);
+	if (table->fetcher != NULL)
+		fetcher_drop(table->fetcher);
 	table->fetch_ns += clock_ns() - begin;
 	return rc < 0 ? rc : 0;
 }
