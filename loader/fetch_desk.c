@@ -59,7 +59,7 @@ fetch_wish_done(struct fetch_wish *wish, const struct fetch_place *places)
 	struct parked *parked = (struct parked *)wish;
 	Hearth__FetchReply answer = HEARTH__FETCH_REPLY__INIT;
 	Hearth__FetchedExpert *experts = calloc(wish->n, sizeof(*experts));
-	Hearth__FetchedExpert **list = calloc(wish->n, sizeof(*list));
+	Hearth__FetchedExpert **list = calloc(wish->n, sizeof(Hearth__FetchedExpert *));
 
 	if (!experts || !list)
 		abort(); /* a few KiB were not to be had: nothing sane can follow */
@@ -130,13 +130,12 @@ park(const struct fetch_desk *desk, struct call *call, const Hearth__Fetch *fetc
 					     .begun_ns = clock_ns() },
 				   .call = call };
 	parked->wish.experts = calloc(fetch->n_experts, sizeof(*fetch->experts));
-	if (parked->wish.experts) {
-		memcpy(parked->wish.experts, fetch->experts,
-		       fetch->n_experts * sizeof(*fetch->experts));
-		rc = source->bring(source->arg, &parked->wish, err);
-	} else {
-		rc = error_sys(err, -ENOMEM, "fetch");
+	if (!parked->wish.experts) {
+		parked_free(parked);
+		return error_sys(err, -ENOMEM, "fetch");
 	}
+	memcpy(parked->wish.experts, fetch->experts, fetch->n_experts * sizeof(*fetch->experts));
+	rc = source->bring(source->arg, &parked->wish, err);
 	if (rc < 0)
 		parked_free(parked);
 	return rc;

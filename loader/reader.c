@@ -168,6 +168,16 @@ reader_default_threads(uint32_t cores, bool direct)
 	return threads < most ? threads : most;
 }
 
+static void
+reader_free(struct reader *reader)
+{
+	fetch_close(&reader->fetch);
+	pthread_mutex_destroy(&reader->lock);
+	free(reader->threads);
+	free(reader->begun);
+	free(reader);
+}
+
 int
 reader_open(struct reader **ret, const struct reader_config *config, struct error *err)
 {
@@ -182,10 +192,12 @@ reader_open(struct reader **ret, const struct reader_config *config, struct erro
 	pthread_mutex_init(&reader->lock, NULL);
 	reader->threads = calloc(config->threads, sizeof(*reader->threads));
 	reader->begun = calloc(config->placement->n_slices, sizeof(*reader->begun));
-	rc = reader->threads && reader->begun ? 0 : error_sys(err, -ENOMEM, "reader");
-	if (rc == 0)
-		rc = fetch_open(&reader->fetch, config->io, config->files, config->placement,
-				config->arena, config->direct, &fallback, err);
+	if (!reader->threads || !reader->begun) {
+		reader_free(reader);
+		return error_sys(err, -ENOMEM, "reader");
+	}
+	rc = fetch_open(&reader->fetch, config->io, config->files, config->placement, config->arena,
+			config->direct, &fallback, err);
 	if (rc == 0) {
 		reader->fetch.populate = config->populate;
 		rc = start_threads(reader);
@@ -232,9 +244,5 @@ reader_close(struct reader *reader)
 		return;
 	reader_stop(reader);
 	reader_join(reader, &err);
-	fetch_close(&reader->fetch);
-	pthread_mutex_destroy(&reader->lock);
-	free(reader->threads);
-	free(reader->begun);
-	free(reader);
+	reader_free(reader);
 }

@@ -35,7 +35,7 @@ a_demanded_expert_comes_before_the_rest(void **state)
 	demand_figures(stage.demand, &figures);
 	assert_int_equal(figures.requests, 1);
 	assert_true(figures.first_ns > 0 && figures.wait_ns > 0);
-	assert_true(figures.bytes >= 2 * (12345 + 4096) && figures.bytes < 1u << 20);
+	assert_true(figures.bytes >= 2ull * (12345 + 4096) && figures.bytes < 1u << 20);
 	fetch_stage_let_trunk(0, true);
 	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
 	assert_int_equal(stage.load.seen.bytes, stage.load.pieces.bytes);

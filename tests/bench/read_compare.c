@@ -3,9 +3,7 @@
  * file, cold and direct, then cached and buffered.  Each figure is the median; the ways take turns.
  *
  *   read_compare [--runs N] [--threads N] [--depth N] [--cached] MODEL.gguf
- *
- * --cached: the second table alone.  A cold run empties the file's cache, as root all caches.
- */
+ * --cached: the second table alone.  A cold run empties the file's cache, as root all caches. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -131,9 +129,11 @@ run_threads(struct bench *bench)
 	pthread_t *threads = calloc(bench->threads, sizeof(*threads));
 	uint64_t begin = clock_ns(), n = 0;
 	struct error err;
-	int rc = threads ? piece_queue_open(&run.queue, &bench->pieces, &err)
-			 : error_set(&err, -ENOMEM, "threads");
+	int rc;
 
+	if (!threads)
+		return complain("no memory");
+	rc = piece_queue_open(&run.queue, &bench->pieces, &err);
 	if (rc == 0)
 		rc = fetch_open(&run.fetch, &io_system, &bench->files, &bench->placement,
 				bench->memory, bench->direct, NULL, &err);
@@ -229,7 +229,7 @@ drive_ring(struct bench *bench, struct uring *ring, const struct fetch *fetch,
 static double
 run_uring(struct bench *bench)
 {
-	struct ring_slot slots[MAX_DEPTH];
+	struct ring_slot slots[MAX_DEPTH] = { 0 };
 	struct piece_queue *queue = NULL;
 	struct fetch fetch = { 0 };
 	struct uring *ring = NULL;
