@@ -18,34 +18,32 @@
 
 struct fetch_stage stage;
 
-/* Reads of the trunk wait for a ticket. */
+/* Reads of the trunk's large tensor from `until` on wait. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	uint32_t tickets;
-	bool open;
+	uint64_t until;
 } trunk = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static int64_t
-read_with_ticket(int fd, void *to, uint64_t bytes, uint64_t offset)
+read_within(int fd, void *to, uint64_t bytes, uint64_t offset)
 {
 	if (fd == 0 && offset < TRUNK_BYTES) {
-		gate_pass(&stage.at_trunk);
 		pthread_mutex_lock(&trunk.lock);
-		while (!trunk.open && trunk.tickets == 0)
+		if (offset >= trunk.until)
+			gate_pass(&stage.at_trunk);
+		while (offset >= trunk.until)
 			pthread_cond_wait(&trunk.changed, &trunk.lock);
-		trunk.tickets -= !trunk.open;
 		pthread_mutex_unlock(&trunk.lock);
 	}
 	return fake_io.read_at(fd, to, bytes, offset);
 }
 
 void
-fetch_stage_let_trunk(uint32_t tickets, bool all)
+fetch_stage_let_trunk(uint64_t until)
 {
 	pthread_mutex_lock(&trunk.lock);
-	trunk.tickets += tickets;
-	trunk.open = all;
+	trunk.until = until;
 	pthread_cond_broadcast(&trunk.changed);
 	pthread_mutex_unlock(&trunk.lock);
 }
@@ -76,8 +74,7 @@ fetch_stage_open(const bool *skip)
 	read_case_open(&stage.load, skip);
 	stage.brought = (struct gate)GATE_INIT;
 	stage.at_trunk = (struct gate)GATE_INIT;
-	trunk.tickets = 0;
-	trunk.open = false;
+	trunk.until = 0;
 	stage.reader = NULL;
 	assert_int_equal(demand_open(&stage.demand, &stage.load.plan, stage.load.files.tensors,
 				     &stage.load.pieces, stage.load.queue, &err),
@@ -95,7 +92,7 @@ fetch_stage_start_reader(uint32_t threads)
 	struct error err;
 
 	io = fake_io;
-	io.read_at = read_with_ticket;
+	io.read_at = read_within;
 	config.io = &io;
 	config.events.demanded = on_demanded;
 	assert_int_equal(reader_open(&stage.reader, &config, &err), 0);
@@ -106,7 +103,7 @@ fetch_stage_close(void)
 {
 	struct error why;
 
-	fetch_stage_let_trunk(0, true);
+	fetch_stage_let_trunk(TRUNK_ALL);
 	reader_close(stage.reader);
 	error_set(&why, -ECANCELED, "the test ends");
 	demand_end(stage.demand, -ECANCELED, &why);

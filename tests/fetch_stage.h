@@ -18,7 +18,7 @@ struct fetch_stage {
 	struct fetch_source source; /* the demand's own */
 	struct reader *reader;
 	struct gate brought;  /* a wish has reached its source */
-	struct gate at_trunk; /* a read of the trunk has come to where it waits for a ticket */
+	struct gate at_trunk; /* a read of the trunk waits */
 };
 
 extern struct fetch_stage stage;
@@ -26,8 +26,11 @@ extern struct fetch_stage stage;
 /* skip: slices that are filled already, or NULL. */
 void fetch_stage_open(const bool *skip);
 void fetch_stage_start_reader(uint32_t threads);
-/* So many more reads of the trunk may go on, or all. */
-void fetch_stage_let_trunk(uint32_t tickets, bool all);
+/* Reads of the trunk's first tensor that begin below this offset in the file may go on; none at
+ * first.
+ */
+void fetch_stage_let_trunk(uint64_t until);
+#define TRUNK_ALL UINT64_MAX
 void fetch_stage_close(void);
 
 struct asker {

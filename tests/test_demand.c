@@ -13,6 +13,12 @@
 #include "tests/fetch_stage.h"
 #include "tests/random_tensors.h"
 
+static uint64_t
+first_span_end(void)
+{
+	return stage.load.files.tensors[0].file_offset + SPAN_BYTES;
+}
+
 /* One thread, held at the first span of the trunk and again at what follows: between the two it
  * reads what was demanded and nothing else. */
 static void
@@ -27,7 +33,7 @@ a_demanded_expert_comes_before_the_rest(void **state)
 	assert_true(gate_wait(&stage.at_trunk, 1));
 	asker_start(&asker);
 	assert_true(gate_wait(&stage.brought, 1));
-	fetch_stage_let_trunk(1, false);
+	fetch_stage_let_trunk(first_span_end());
 	asker_expect(&asker);
 	assert_true(gate_wait(&stage.at_trunk, 2));
 	assert_true(stage.load.seen.bytes < SPAN_BYTES + (1u << 20));
@@ -36,7 +42,7 @@ a_demanded_expert_comes_before_the_rest(void **state)
 	assert_int_equal(figures.requests, 1);
 	assert_true(figures.first_ns > 0 && figures.wait_ns > 0);
 	assert_true(figures.bytes >= 2ull * (12345 + 4096) && figures.bytes < 1u << 20);
-	fetch_stage_let_trunk(0, true);
+	fetch_stage_let_trunk(TRUNK_ALL);
 	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
 	assert_int_equal(stage.load.seen.bytes, stage.load.pieces.bytes);
 	fetch_stage_close();
@@ -59,7 +65,7 @@ several_calls_wait_at_once_and_each_gets_its_own(void **state)
 	for (int i = 0; i < 4; i++)
 		asker_start(&askers[i]);
 	assert_true(gate_wait(&stage.brought, 4));
-	fetch_stage_let_trunk(1, false);
+	fetch_stage_let_trunk(first_span_end());
 	for (int i = 0; i < 4; i++)
 		asker_expect(&askers[i]);
 	assert_int_equal(stage.load.seen.filled[0], 0);
@@ -88,7 +94,7 @@ what_is_there_is_answered_at_once(void **state)
 	(void)state;
 	fetch_stage_open(NULL);
 	fetch_stage_start_reader(3);
-	fetch_stage_let_trunk(0, true);
+	fetch_stage_let_trunk(TRUNK_ALL);
 	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
 	for (uint32_t layer = 0; layer < 2; layer++)
 		fetch_expect_in_place(fetch_ask(layer, experts, 3), layer, experts, 3);
@@ -192,7 +198,7 @@ demands_and_order_meet_in_any_way(void **state)
 
 	(void)state;
 	fetch_stage_open(NULL);
-	fetch_stage_let_trunk(0, true);
+	fetch_stage_let_trunk(TRUNK_ALL);
 	fetch_stage_start_reader(4);
 	for (int i = 0; i < 40; i++) {
 		uint32_t expert = random_next(&random) % 3, layer = random_next(&random) % 2;
