@@ -107,7 +107,7 @@ $(BUILD)/lib/proto.a: $(PROTO_O)
 $(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h: proto/%.proto
 	@mkdir -p $(@D)
 	$(call say,PROTO)protoc-c --c_out=$(BUILD)/gen $<
-$(PROTO_O): %.o: %.c
+$(PROTO_O): %.o: %.c | $(PROTO_C)
 	$(call say,CC  )$(CC) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS)) -c -o $@ $<
 
 $(BUILD)/obj/%_avx512.c.o: override CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c

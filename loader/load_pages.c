@@ -102,6 +102,18 @@ load_pages_ran_out(const struct load *load)
 	       load->reserve.asked == ARENA_PAGES_HUGETLB && populate_said(load->populate).failed;
 }
 
+void
+load_pages_explain(const struct load *load, int rc, struct error *err)
+{
+	struct error line = *err;
+
+	if (rc == -ENOMEM && load->options->pages == ARENA_PAGES_HUGETLB && load->populate)
+		error_set(err, rc,
+			  "%.300s: the pool does not give the pages it had set aside, a control "
+			  "group's limit (hugetlb.2MB.max)?, want --pages auto",
+			  line.text);
+}
+
 static void
 end_populate(struct load *load)
 {

@@ -17,4 +17,7 @@ void load_publish_pages(struct load *load);
  * aside: a new arena without it will do. */
 bool load_pages_ran_out(const struct load *load);
 
+/* Adds to the line of a load that failed with `rc` what to do where pages of the pool are why. */
+void load_pages_explain(const struct load *load, int rc, struct error *err);
+
 #endif

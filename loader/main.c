@@ -111,6 +111,8 @@ run(struct service *service, const struct load_options *options, struct error *e
 		load_start_over(&load);
 		rc = load_whole(&load, err);
 	}
+	if (rc < 0)
+		load_pages_explain(&load, rc, err);
 	if (rc == -ECANCELED && service_leaving(service))
 		rc = 0;
 	if (rc < 0)

@@ -273,6 +273,28 @@ a_pool_that_ends_at_the_touch_is_done_without(void **state)
 }
 
 static void
+a_forced_pool_that_ends_at_the_touch_says_what_to_do(void **state)
+{
+	struct populate_calls calls = populate_system;
+	struct load_options options = options_of(ARENA_PAGES_HUGETLB);
+	struct load load = new_load(&options);
+	int rc;
+
+	(void)state;
+	need_knob(POOL, "6");
+	calls.populate = populate_until_refused;
+	options.populate = &calls;
+	atomic_store(&pool_pages, 2);
+	rc = run(&load);
+	assert_int_equal(rc, -ENOMEM);
+	assert_false(load_pages_ran_out(&load));
+	load_pages_explain(&load, rc, &err);
+	assert_non_null(strstr(err.text, "no memory for"));
+	assert_non_null(strstr(err.text, "want --pages auto"));
+	load_close(&load);
+}
+
+static void
 memory_that_is_not_there_is_a_line_and_no_signal(void **state)
 {
 	struct populate_calls calls = populate_system;
@@ -398,6 +420,7 @@ main(void)
 		LOAD_TEST(small_pages_stay_small_though_the_kernel_gives_huge_ones_unasked),
 		LOAD_TEST(a_warm_arena_has_the_pages_it_was_made_of),
 		LOAD_TEST(a_pool_that_ends_at_the_touch_is_done_without),
+		LOAD_TEST(a_forced_pool_that_ends_at_the_touch_says_what_to_do),
 		LOAD_TEST(memory_that_is_not_there_is_a_line_and_no_signal),
 		LOAD_TEST(a_control_group_too_small_is_refused_before_anything_is_reserved),
 		cmocka_unit_test(too_little_address_space_is_a_line),
