@@ -52,6 +52,10 @@ void watch_close(struct watch *watch);
  * hearth__state__free_unpacked(state, NULL). */
 Hearth__State *watch_get(struct watch *watch);
 
+/* Something is new since *seen, which is set: another state, or a loss.  A heartbeat that repeats
+ * the last state is not.  Cheap. */
+bool watch_changed(struct watch *watch, uint64_t *seen);
+
 /* Asks a stage once.  -ECONNREFUSED: it is not there; -ETIMEDOUT: it hangs. */
 int board_ask(const char *dir, const char *stage, int timeout_ms, Hearth__State **ret,
 	      struct error *err);

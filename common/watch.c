@@ -18,12 +18,15 @@ struct watch {
 	pthread_mutex_t lock;
 	uint8_t *bytes;
 	size_t n;
+	uint64_t changes;      /* from 1 on: nothing heard yet is one */
+	uint64_t pid, version; /* of the last message; pid 0: none, or lost */
 };
 
 static void
 watch_heard(void *arg, const uint8_t *bytes, size_t n)
 {
 	struct watch *watch = arg;
+	uint64_t pid = 0, version = 0;
 	Hearth__State *state;
 	uint8_t *copy = NULL;
 
@@ -31,6 +34,8 @@ watch_heard(void *arg, const uint8_t *bytes, size_t n)
 		state = hearth__state__unpack(NULL, n, bytes);
 		if (!state)
 			return;
+		pid = state->pid;
+		version = state->version;
 		hearth__state__free_unpacked(state, NULL);
 		copy = malloc(n ? n : 1);
 		if (!copy)
@@ -41,6 +46,10 @@ watch_heard(void *arg, const uint8_t *bytes, size_t n)
 	free(watch->bytes);
 	watch->bytes = copy;
 	watch->n = n;
+	if (pid == 0 || pid != watch->pid || version != watch->version)
+		watch->changes++;
+	watch->pid = pid;
+	watch->version = version;
 	pthread_mutex_unlock(&watch->lock);
 	service_wake(watch->service);
 }
@@ -56,6 +65,7 @@ watch_open(struct watch **ret, const char *dir, const char *stage, struct servic
 	if (!watch)
 		return error_set(err, -ENOMEM, "%s.state.pub: no memory", stage);
 	watch->service = service;
+	watch->changes = 1;
 	pthread_mutex_init(&watch->lock, NULL);
 	snprintf(name, sizeof(name), "%s.state.pub", stage);
 	rc = follower_open(&watch->follower, dir, name, watch_heard, watch, err);
@@ -88,6 +98,18 @@ watch_get(struct watch *watch)
 		state = hearth__state__unpack(NULL, watch->n, watch->bytes);
 	pthread_mutex_unlock(&watch->lock);
 	return state;
+}
+
+bool
+watch_changed(struct watch *watch, uint64_t *seen)
+{
+	bool changed;
+
+	pthread_mutex_lock(&watch->lock);
+	changed = watch->changes != *seen;
+	*seen = watch->changes;
+	pthread_mutex_unlock(&watch->lock);
+	return changed;
 }
 
 int

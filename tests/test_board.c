@@ -196,6 +196,54 @@ a_watch_keeps_the_last_state_when_rubbish_comes(void **unused)
 	publisher_close(publisher);
 }
 
+/* The heartbeat's copy wakes, and says that nothing has changed. */
+static void
+a_state_that_is_only_repeated_is_no_change(void **unused)
+{
+	struct publisher *publisher;
+	struct watch *watch;
+	struct error err;
+	Hearth__State said = HEARTH__STATE__INIT, *state;
+	uint64_t seen = 0, woken = 0;
+	uint8_t bytes[64];
+	size_t n;
+
+	(void)unused;
+	said.pid = 5;
+	said.version = 9;
+	n = hearth__state__pack(&said, bytes);
+	assert_int_equal(
+	    publisher_open(&publisher, scratch.dir, "pinner.state.pub", NULL, NULL, &err), 0);
+	assert_int_equal(watch_open(&watch, scratch.dir, "pinner", &service, &err), 0);
+	assert_true(watch_changed(watch, &seen));
+	assert_false(watch_changed(watch, &seen));
+	do { /* until it has joined */
+		publisher_send(publisher, bytes, n);
+		state = watch_get(watch);
+	} while (!state);
+	hearth__state__free_unpacked(state, NULL);
+	assert_true(watch_changed(watch, &seen));
+	service_wait(&service, &woken, 0);
+	publisher_send(publisher, bytes, n);
+	service_wait(&service, &woken, 0);
+	assert_false(watch_changed(watch, &seen));
+	said.version = 10;
+	n = hearth__state__pack(&said, bytes);
+	publisher_send(publisher, bytes, n);
+	hearth__state__free_unpacked(wait_for(watch, 10), NULL);
+	assert_true(watch_changed(watch, &seen));
+	said.pid = 6; /* another process that has come as far */
+	n = hearth__state__pack(&said, bytes);
+	publisher_send(publisher, bytes, n);
+	do {
+		service_wait(&service, &woken, 0);
+	} while (!watch_changed(watch, &seen));
+	publisher_close(publisher);
+	assert_null(wait_for(watch, 0));
+	assert_true(watch_changed(watch, &seen));
+	watch_close(watch);
+}
+
 int
 main(void)
 {
@@ -208,6 +256,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(a_watch_hears_what_was_said_before_it_came, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_watch_follows_a_stage_through_its_restarts, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_state_that_is_only_repeated_is_no_change, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_watch_keeps_the_last_state_when_rubbish_comes,
 						setup, teardown),

@@ -24,11 +24,15 @@ upstream_close(struct upstream *upstream)
 int
 upstream_look(struct upstream *upstream, struct error *err)
 {
-	Hearth__State *state = watch_get(upstream->watch);
+	Hearth__State *state;
 
-	if (upstream->state != NULL)
-		hearth__state__free_unpacked(upstream->state, NULL);
-	upstream->state = state;
+	if (watch_changed(upstream->watch, &upstream->changes)) {
+		state = watch_get(upstream->watch);
+		if (upstream->state != NULL)
+			hearth__state__free_unpacked(upstream->state, NULL);
+		upstream->state = state;
+	}
+	state = upstream->state;
 	if (!upstream->bound)
 		return 0;
 	if (state == NULL)

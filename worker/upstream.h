@@ -15,6 +15,7 @@ struct upstream {
 	struct service *service;
 	struct watch *watch;
 	uint64_t seen;        /* of the service's events */
+	uint64_t changes;     /* of the watch, as last looked at */
 	Hearth__State *state; /* the last one heard; NULL: none, or lost */
 	bool bound;           /* to the pid and arena below */
 	uint32_t pid;
