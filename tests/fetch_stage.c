@@ -16,7 +16,7 @@
 #define ASK_MS (GATE_SECONDS * 1000)
 #define TRUNK_BYTES 20000000u /* the trunk's large tensor, at the begin of file 0 */
 
-struct fetch_stage stage;
+struct fetch_stage fetching;
 
 /* Reads of the trunk's large tensor from `until` on wait. */
 static struct {
@@ -31,7 +31,7 @@ read_within(int fd, void *to, uint64_t bytes, uint64_t offset)
 	if (fd == 0 && offset < TRUNK_BYTES) {
 		pthread_mutex_lock(&trunk.lock);
 		if (offset >= trunk.until)
-			gate_pass(&stage.at_trunk);
+			gate_pass(&fetching.at_trunk);
 		while (offset >= trunk.until)
 			pthread_cond_wait(&trunk.changed, &trunk.lock);
 		pthread_mutex_unlock(&trunk.lock);
@@ -51,9 +51,9 @@ fetch_stage_let_trunk(uint64_t until)
 static int
 bring_and_tell(void *arg, struct fetch_wish *wish, struct error *err)
 {
-	int rc = stage.source.bring(arg, wish, err);
+	int rc = fetching.source.bring(arg, wish, err);
 
-	gate_pass(&stage.brought);
+	gate_pass(&fetching.brought);
 	return rc;
 }
 
@@ -61,7 +61,7 @@ static void
 on_demanded(void *arg)
 {
 	(void)arg;
-	demand_look(stage.demand);
+	demand_look(fetching.demand);
 }
 
 void
@@ -70,32 +70,33 @@ fetch_stage_open(const bool *skip)
 	struct fetch_source source;
 	struct error err;
 
-	scratch_open(&stage.scratch);
-	read_case_open(&stage.load, skip);
-	stage.brought = (struct gate)GATE_INIT;
-	stage.at_trunk = (struct gate)GATE_INIT;
+	scratch_open(&fetching.scratch);
+	read_case_open(&fetching.load, skip);
+	fetching.brought = (struct gate)GATE_INIT;
+	fetching.at_trunk = (struct gate)GATE_INIT;
 	trunk.until = 0;
-	stage.reader = NULL;
-	assert_int_equal(demand_open(&stage.demand, &stage.load.plan, stage.load.files.tensors,
-				     &stage.load.pieces, stage.load.queue, &err),
+	fetching.reader = NULL;
+	assert_int_equal(demand_open(&fetching.demand, &fetching.load.plan,
+				     fetching.load.files.tensors, &fetching.load.pieces,
+				     fetching.load.queue, &err),
 			 0);
-	source = stage.source = demand_source(stage.demand);
+	source = fetching.source = demand_source(fetching.demand);
 	source.bring = bring_and_tell;
-	assert_int_equal(fetch_desk_open(&stage.desk, stage.scratch.dir, &source, &err), 0);
+	assert_int_equal(fetch_desk_open(&fetching.desk, fetching.scratch.dir, &source, &err), 0);
 }
 
 void
 fetch_stage_start_reader(uint32_t threads)
 {
 	static struct io_calls io;
-	struct reader_config config = read_case_config(&stage.load, threads, false);
+	struct reader_config config = read_case_config(&fetching.load, threads, false);
 	struct error err;
 
 	io = fake_io;
 	io.read_at = read_within;
 	config.io = &io;
 	config.events.demanded = on_demanded;
-	assert_int_equal(reader_open(&stage.reader, &config, &err), 0);
+	assert_int_equal(reader_open(&fetching.reader, &config, &err), 0);
 }
 
 void
@@ -104,13 +105,13 @@ fetch_stage_close(void)
 	struct error why;
 
 	fetch_stage_let_trunk(TRUNK_ALL);
-	reader_close(stage.reader);
+	reader_close(fetching.reader);
 	error_set(&why, -ECANCELED, "the test ends");
-	demand_end(stage.demand, -ECANCELED, &why);
-	fetch_desk_close(stage.desk);
-	demand_close(stage.demand);
-	read_case_close(&stage.load);
-	scratch_close(&stage.scratch);
+	demand_end(fetching.demand, -ECANCELED, &why);
+	fetch_desk_close(fetching.desk);
+	demand_close(fetching.demand);
+	read_case_close(&fetching.load);
+	scratch_close(&fetching.scratch);
 }
 
 Hearth__FetchReply *
@@ -122,7 +123,7 @@ fetch_ask_bytes(const uint8_t *bytes, size_t n)
 	uint8_t *answer;
 	size_t n_answer;
 
-	assert_int_equal(client_open(&client, stage.scratch.dir, "loader.fetch", &err), 0);
+	assert_int_equal(client_open(&client, fetching.scratch.dir, "loader.fetch", &err), 0);
 	assert_int_equal(client_ask(client, bytes, n, ASK_MS, &answer, &n_answer), 0);
 	client_close(client);
 	reply = hearth__fetch_reply__unpack(NULL, n_answer, answer);
@@ -165,14 +166,14 @@ expect_role(uint32_t layer, const char *role, uint32_t expert, uint64_t offset)
 	char name[64];
 
 	snprintf(name, sizeof(name), "blk.%u.ffn_%s_exps.weight", layer, role);
-	for (uint64_t i = 0; i < stage.load.files.n_tensors; i++) {
-		const struct arena_tensor *t = &stage.load.files.tensors[i];
+	for (uint64_t i = 0; i < fetching.load.files.n_tensors; i++) {
+		const struct arena_tensor *t = &fetching.load.files.tensors[i];
 		uint64_t each = t->bytes / 3;
 
 		if (strcmp(t->name, name) != 0)
 			continue;
 		assert_int_equal(offset, t->offset + expert * each);
-		assert_memory_equal(stage.load.arena + offset,
+		assert_memory_equal(fetching.load.arena + offset,
 				    fake.bytes[t->shard] + t->file_offset + expert * each, each);
 		return;
 	}

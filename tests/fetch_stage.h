@@ -21,7 +21,7 @@ struct fetch_stage {
 	struct gate at_trunk; /* a read of the trunk waits */
 };
 
-extern struct fetch_stage stage;
+extern struct fetch_stage fetching;
 
 /* skip: slices that are filled already, or NULL. */
 void fetch_stage_open(const bool *skip);

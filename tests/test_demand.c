@@ -16,7 +16,7 @@
 static uint64_t
 first_span_end(void)
 {
-	return stage.load.files.tensors[0].file_offset + SPAN_BYTES;
+	return fetching.load.files.tensors[0].file_offset + SPAN_BYTES;
 }
 
 /* One thread, held at the first span of the trunk and again at what follows: between the two it
@@ -30,21 +30,21 @@ a_demanded_expert_comes_before_the_rest(void **state)
 	(void)state;
 	fetch_stage_open(NULL);
 	fetch_stage_start_reader(1);
-	assert_true(gate_wait(&stage.at_trunk, 1));
+	assert_true(gate_wait(&fetching.at_trunk, 1));
 	asker_start(&asker);
-	assert_true(gate_wait(&stage.brought, 1));
+	assert_true(gate_wait(&fetching.brought, 1));
 	fetch_stage_let_trunk(first_span_end());
 	asker_expect(&asker);
-	assert_true(gate_wait(&stage.at_trunk, 2));
-	assert_true(stage.load.seen.bytes < SPAN_BYTES + (1u << 20));
-	assert_int_equal(stage.load.seen.filled[0] + stage.load.seen.filled[1], 0);
-	demand_figures(stage.demand, &figures);
+	assert_true(gate_wait(&fetching.at_trunk, 2));
+	assert_true(fetching.load.seen.bytes < SPAN_BYTES + (1u << 20));
+	assert_int_equal(fetching.load.seen.filled[0] + fetching.load.seen.filled[1], 0);
+	demand_figures(fetching.demand, &figures);
 	assert_int_equal(figures.requests, 1);
 	assert_true(figures.first_ns > 0 && figures.wait_ns > 0);
 	assert_true(figures.bytes >= 2ull * (12345 + 4096) && figures.bytes < 1u << 20);
 	fetch_stage_let_trunk(TRUNK_ALL);
-	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
-	assert_int_equal(stage.load.seen.bytes, stage.load.pieces.bytes);
+	assert_int_equal(reader_join(fetching.reader, &fetching.load.err), 0);
+	assert_int_equal(fetching.load.seen.bytes, fetching.load.pieces.bytes);
 	fetch_stage_close();
 }
 
@@ -61,14 +61,14 @@ several_calls_wait_at_once_and_each_gets_its_own(void **state)
 	(void)state;
 	fetch_stage_open(NULL);
 	fetch_stage_start_reader(2);
-	assert_true(gate_wait(&stage.at_trunk, 2));
+	assert_true(gate_wait(&fetching.at_trunk, 2));
 	for (int i = 0; i < 4; i++)
 		asker_start(&askers[i]);
-	assert_true(gate_wait(&stage.brought, 4));
+	assert_true(gate_wait(&fetching.brought, 4));
 	fetch_stage_let_trunk(first_span_end());
 	for (int i = 0; i < 4; i++)
 		asker_expect(&askers[i]);
-	assert_int_equal(stage.load.seen.filled[0], 0);
+	assert_int_equal(fetching.load.seen.filled[0], 0);
 	fetch_stage_close();
 }
 
@@ -80,7 +80,7 @@ a_call_before_there_is_a_reader_waits_for_it(void **state)
 	(void)state;
 	fetch_stage_open(NULL);
 	asker_start(&asker);
-	assert_true(gate_wait(&stage.brought, 1));
+	assert_true(gate_wait(&fetching.brought, 1));
 	fetch_stage_start_reader(1);
 	asker_expect(&asker);
 	fetch_stage_close();
@@ -95,7 +95,7 @@ what_is_there_is_answered_at_once(void **state)
 	fetch_stage_open(NULL);
 	fetch_stage_start_reader(3);
 	fetch_stage_let_trunk(TRUNK_ALL);
-	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
+	assert_int_equal(reader_join(fetching.reader, &fetching.load.err), 0);
 	for (uint32_t layer = 0; layer < 2; layer++)
 		fetch_expect_in_place(fetch_ask(layer, experts, 3), layer, experts, 3);
 	fetch_stage_close();
@@ -113,8 +113,9 @@ a_warm_slice_is_there_without_a_reader(void **state)
 	reply = fetch_ask(0, &expert, 1);
 	assert_int_equal(reply->error, 0);
 	assert_int_equal(reply->experts[0]->expert, 1);
-	assert_int_equal(reply->experts[0]->offset_gate, stage.load.files.tensors[1].offset +
-							     stage.load.files.tensors[1].bytes / 3);
+	assert_int_equal(reply->experts[0]->offset_gate,
+			 fetching.load.files.tensors[1].offset +
+			     fetching.load.files.tensors[1].bytes / 3);
 	hearth__fetch_reply__free_unpacked(reply, NULL);
 	fetch_stage_close();
 }
@@ -136,7 +137,7 @@ what_makes_no_sense_is_refused_and_changes_nothing(void **state)
 	fetch_expect_refused(fetch_ask(0, twice, 2), -EINVAL, "want each once and ascending");
 	fetch_expect_refused(fetch_ask(0, NULL, 0), -EINVAL, "no experts");
 	fetch_expect_refused(fetch_ask_bytes(rubbish, sizeof(rubbish)), -EPROTO, "no Fetch");
-	demand_figures(stage.demand, &figures);
+	demand_figures(fetching.demand, &figures);
 	assert_int_equal(figures.requests, 0);
 	assert_int_equal(figures.bytes, 0);
 	fetch_stage_close();
@@ -159,13 +160,13 @@ a_demand_waits_until_its_slice_may_be_written(void **state)
 	(void)state;
 	atomic_init(&may, false);
 	fetch_stage_open(NULL);
-	piece_queue_gate(stage.load.queue, none_may_be_written, &may);
+	piece_queue_gate(fetching.load.queue, none_may_be_written, &may);
 	fetch_stage_start_reader(2);
 	asker_start(&asker);
-	assert_true(gate_wait(&stage.brought, 1));
+	assert_true(gate_wait(&fetching.brought, 1));
 	assert_int_equal(atomic_load(&fake.calls), 0);
 	atomic_store(&may, true);
-	piece_queue_wake(stage.load.queue);
+	piece_queue_wake(fetching.load.queue);
 	asker_expect(&asker);
 	fetch_stage_close();
 }
@@ -178,13 +179,13 @@ an_io_error_ends_the_load_and_the_call_gets_the_line(void **state)
 
 	(void)state;
 	fetch_stage_open(NULL);
-	fake.fail_at = stage.load.files.tensors[4].file_offset; /* blk.1.ffn_up_exps */
+	fake.fail_at = fetching.load.files.tensors[4].file_offset; /* blk.1.ffn_up_exps */
 	fake.fail_with = -EIO;
 	asker_start(&asker);
-	assert_true(gate_wait(&stage.brought, 1));
+	assert_true(gate_wait(&fetching.brought, 1));
 	fetch_stage_start_reader(1);
-	assert_int_equal(reader_join(stage.reader, &stage.load.err), -EIO);
-	demand_end(stage.demand, -EIO, &stage.load.err); /* as load_fail does */
+	assert_int_equal(reader_join(fetching.reader, &fetching.load.err), -EIO);
+	demand_end(fetching.demand, -EIO, &fetching.load.err); /* as load_fail does */
 	asker_join(&asker);
 	fetch_expect_refused(asker.reply, -EIO, "layer 1: blk.1.ffn_up_exps.weight: reading");
 	fetch_expect_refused(fetch_ask(1, &later, 1), -EIO, "blk.1.ffn_up_exps.weight");
@@ -205,10 +206,10 @@ demands_and_order_meet_in_any_way(void **state)
 
 		fetch_expect_in_place(fetch_ask(layer, &expert, 1), layer, &expert, 1);
 	}
-	assert_int_equal(reader_join(stage.reader, &stage.load.err), 0);
+	assert_int_equal(reader_join(fetching.reader, &fetching.load.err), 0);
 	for (uint32_t i = 0; i < 3; i++)
-		assert_int_equal(stage.load.seen.filled[i], 1);
-	assert_int_equal(stage.load.seen.bytes, stage.load.pieces.bytes);
+		assert_int_equal(fetching.load.seen.filled[i], 1);
+	assert_int_equal(fetching.load.seen.bytes, fetching.load.pieces.bytes);
 	fetch_stage_close();
 }
 
