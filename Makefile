@@ -4,6 +4,7 @@
 # make asan|ubsan|tsan   the unit tests under a sanitizer, each in its own build folder
 # make fuzz       run each fuzzer for FUZZ_SECONDS (clang)
 # make bench-smoke   time the start, a restart and a token; table and JSON
+# make bench-start   time cold and cached starts of a SIZE_GIB model beside the limits of drive and RAM
 # make lint       cppcheck, clang-tidy, shellcheck
 # make format     clang-format every source; make format-check fails on a difference
 # make compdb     compile_commands.json for clangd
@@ -65,7 +66,7 @@ else
 SOURCES_USED := $(SOURCE_C)
 endif
 
-.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke lint format format-check compdb clean
+.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke bench-start lint format format-check compdb clean
 .SECONDARY:
 all: $(PROGRAMS:%=$(BUILD)/bin/%) $(BENCHES:%=$(BUILD)/bin/%)
 	@test "$(CUDA)" = 1 || echo "  built without CUDA: the cpu device only"
@@ -146,6 +147,14 @@ $(BUILD)/bin/fuzz_%: tests/fuzz/fuzz_%.c $(PROTO_C)
 
 bench-smoke: all
 	$(BUILD)/bin/smoke
+
+# The model is kept for the next time; BENCH_DIR wants SIZE_GIB of room on the drive to be measured.
+SIZE_GIB  ?= 4
+BENCH_DIR ?= $(BUILD)
+bench-start: all
+	test -f $(BENCH_DIR)/start-$(SIZE_GIB).gguf || $(BUILD)/bin/make_model --shape qwen3-30b-a3b \
+		--size-gib $(SIZE_GIB) --tokenizer none $(BENCH_DIR)/start-$(SIZE_GIB).gguf
+	$(BUILD)/bin/start --model $(BENCH_DIR)/start-$(SIZE_GIB).gguf
 
 SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch])
 lint: $(PROTO_C)

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "tests/bench_figures.h"
 #include "tests/raw_read.h"
 #include "tests/stack_run.h"
 
@@ -25,39 +26,15 @@ struct bench {
 	const char *prompt; /* ids */
 	bool large;         /* a model of the caller's: the load is timed too */
 	char dir[128];
-	json_t *figures;
+	struct figures figures;
 };
 
 /* `most` is what it is held to with the demo model; 0: nothing. */
 static void
 figure(struct bench *bench, const char *name, double value, const char *unit, double most)
 {
-	char limit[32] = "";
-
-	if (bench->large)
-		most = 0;
-	if (most > 0)
-		snprintf(limit, sizeof(limit), "<= %g%s", most, value <= most ? "" : "  MISSED");
-	printf("%-52s %10.3f %-5s %s\n", name, value, unit, limit);
-	fflush(stdout);
-	json_array_append_new(bench->figures,
-			      json_pack("{s:s, s:f, s:s, s:o?}", "name", name, "value", value,
-					"unit", unit, "most", most > 0 ? json_real(most) : NULL));
-}
-
-static int
-compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double
-median(double *values, uint32_t n)
-{
-	qsort(values, n, sizeof(*values), compare_doubles);
-	return values[n / 2];
+	figures_add(&bench->figures, name, value, unit,
+		    most > 0 && !bench->large ? FIGURE_AT_MOST : FIGURE_FREE, most);
 }
 
 static double
@@ -126,7 +103,7 @@ bench_up(struct bench *bench)
 		seconds[i] = seconds_since(begin);
 		down();
 	}
-	figure(bench, "up to able to answer, median of 5", median(seconds, RUNS), "s", 1);
+	figure(bench, "up to able to answer, median of 5", figures_median(seconds, RUNS), "s", 1);
 	for (uint32_t i = 0; i < RUNS; i++) {
 		asked += status_while_starting(bench, status + asked, 1024 - asked);
 		if (i + 1 < RUNS)
@@ -134,7 +111,8 @@ bench_up(struct bench *bench)
 	}
 	if (asked == 0) /* it was up before the first question */
 		return;
-	figure(bench, "status while it starts, median", median(status, asked) * 1e3, "ms", 50);
+	figure(bench, "status while it starts, median", figures_median(status, asked) * 1e3, "ms",
+	       50);
 	figure(bench, "  longest", status[asked - 1] * 1e3, "ms", 0);
 	figure(bench, "  asked that often in 5 starts", asked, "times", 0);
 }
@@ -150,7 +128,7 @@ bench_status(struct bench *bench)
 		free(run_text(WORDS("status", "--json", "--name", NAME)));
 		seconds[i] = seconds_since(begin);
 	}
-	figure(bench, "status, median of 21", median(seconds, 21) * 1e3, "ms", 50);
+	figure(bench, "status, median of 21", figures_median(seconds, 21) * 1e3, "ms", 50);
 }
 
 /* -- tokens -- */
@@ -173,9 +151,10 @@ bench_token(struct bench *bench)
 		own[i] = compute / tokens;
 		json_decref(answer);
 	}
-	figure(bench, "a token in the worker, median of 5", median(own, RUNS) * 1e3, "ms", 0);
+	figure(bench, "a token in the worker, median of 5", figures_median(own, RUNS) * 1e3, "ms",
+	       0);
 	figure(bench, "a token beside the worker's own time, median of 5",
-	       median(spent, RUNS) * 1e3, "ms", 0.2);
+	       figures_median(spent, RUNS) * 1e3, "ms", 0.2);
 }
 
 /* From the SIGKILL to the first token that the next worker gave. */
@@ -202,8 +181,8 @@ bench_death(struct bench *bench)
 		seconds[i] = ((double)worker->computing->first_token_ns - (double)begin) / 1e9;
 		hearth__state__free_unpacked(worker, NULL);
 	}
-	figure(bench, "SIGKILL of the worker to its next token, median of 5", median(seconds, RUNS),
-	       "s", 0.5);
+	figure(bench, "SIGKILL of the worker to its next token, median of 5",
+	       figures_median(seconds, RUNS), "s", 0.5);
 	figure(bench, "  longest", seconds[RUNS - 1], "s", 0);
 }
 
@@ -312,7 +291,6 @@ static void
 bench_all(struct bench *bench)
 {
 	char path[640];
-	json_t *all;
 
 	if (bench->large)
 		bench_load(bench);
@@ -323,12 +301,7 @@ bench_all(struct bench *bench)
 	bench_death(bench);
 	down();
 	snprintf(path, sizeof(path), "%s/bench-smoke.json", stack_build);
-	all =
-	    json_pack("{s:s, s:s, s:i, s:O}", "model", bench->model, "device", bench->device,
-		      "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "figures", bench->figures);
-	if (json_dump_file(all, path, JSON_INDENT(1)) == 0)
-		printf("\nas JSON: %s\n", path);
-	json_decref(all);
+	figures_write(&bench->figures, bench->model, bench->device, path);
 }
 
 /* However it ends, no stack is left. */
@@ -365,9 +338,8 @@ main(int argc, char **argv)
 	snprintf(demo, sizeof(demo), "%s", stack_path("tests/data/kjv-16x1m.gguf"));
 	if (!bench.model)
 		bench.model = demo;
-	bench.figures = json_array();
+	figures_open(&bench.figures);
 	snprintf(bench.dir, sizeof(bench.dir), "%s/hearth-%s", stack_runtime, NAME);
 	bench_all(&bench);
-	json_decref(bench.figures);
 	return 0;
 }
