@@ -141,15 +141,18 @@ fell_back(void *arg, const char *why)
 static int
 hold_back(struct load *load, struct error *err)
 {
-	int rc;
+	int rc = 0;
 
 	if (!load->options->pin_before)
 		return 0;
-	rc = pin_wait_open(&load->pin_wait, load->options->dir, load->service, load->arena.inode,
-			   load->placement.n_slices, err);
-	if (rc == 0)
-		piece_queue_gate(load->queue, pin_wait_may_write, load->pin_wait);
-	return rc;
+	if (!load->pin_wait)
+		rc = pin_wait_open(&load->pin_wait, load->options->dir, load->service,
+				   load->placement.n_slices, err);
+	if (rc < 0)
+		return rc;
+	pin_wait_aim(load->pin_wait, load->arena.inode);
+	piece_queue_gate(load->queue, pin_wait_may_write, load->pin_wait);
+	return 0;
 }
 
 /* Until the reader has ended, or the process is to leave. */
@@ -208,8 +211,6 @@ load_read(struct load *load, struct error *err)
 		reader_stop(reader);
 	rc = reader_join(reader, err);
 	reader_close(reader);
-	pin_wait_close(load->pin_wait);
-	load->pin_wait = NULL;
 	return rc;
 }
 

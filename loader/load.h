@@ -63,7 +63,7 @@ struct load {
 	struct piece_queue *queue;
 	struct demand *demand;
 	struct fetch_desk *desk;
-	struct pin_wait *pin_wait; /* while reading, with pin_before */
+	struct pin_wait *pin_wait; /* from the first read on, with pin_before */
 	uint64_t published_bytes;  /* as the board had them last */
 	atomic_bool read_ended;
 };

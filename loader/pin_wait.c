@@ -28,15 +28,14 @@ pin_wait_judge(const Hearth__State *pinner, uint64_t inode, uint32_t n, bool *re
 }
 
 int
-pin_wait_open(struct pin_wait **ret, const char *dir, struct service *service, uint64_t inode,
-	      uint32_t n_slices, struct error *err)
+pin_wait_open(struct pin_wait **ret, const char *dir, struct service *service, uint32_t n_slices,
+	      struct error *err)
 {
 	struct pin_wait *wait = calloc(1, sizeof(*wait));
 	int rc;
 
 	if (!wait)
 		return error_sys(err, -ENOMEM, "waiting for the pinner");
-	wait->inode = inode;
 	wait->n = n_slices;
 	wait->may = calloc(n_slices + (size_t)1, sizeof(*wait->may));
 	wait->judged = calloc(n_slices + (size_t)1, sizeof(*wait->judged));
@@ -50,6 +49,14 @@ pin_wait_open(struct pin_wait **ret, const char *dir, struct service *service, u
 	}
 	*ret = wait;
 	return 0;
+}
+
+void
+pin_wait_aim(struct pin_wait *wait, uint64_t inode)
+{
+	wait->inode = inode;
+	for (uint32_t i = 0; i < wait->n; i++)
+		atomic_store(&wait->may[i], false);
 }
 
 bool

@@ -17,9 +17,12 @@ void pin_wait_judge(const Hearth__State *pinner, uint64_t inode, uint32_t n, boo
 
 struct pin_wait;
 
-/* None may be written yet.  Wakes `service` when there is something to look at. */
-int pin_wait_open(struct pin_wait **ret, const char *dir, struct service *service, uint64_t inode,
+/* Wakes `service` when there is something to look at. */
+int pin_wait_open(struct pin_wait **ret, const char *dir, struct service *service,
 		  uint32_t n_slices, struct error *err);
+
+/* From now on the slices are those of this arena, and none may be written yet.  Nobody asks. */
+void pin_wait_aim(struct pin_wait *wait, uint64_t inode);
 
 /* Takes over what the pinner says now; true: another slice may be written. */
 bool pin_wait_look(struct pin_wait *wait);
