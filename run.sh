@@ -56,12 +56,18 @@ words=()
 model=
 declare -A options=() # stage -> its options: words without blanks
 
-# What a value must look like, and which stages take it.
+# What a value must look like, the same in words, and which stages take it.
 declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
 	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
 	[--pin-order]='after|before' [--pin-gib]='auto|[0-9]{1,7}'
 	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}'
 	[--profile]='/?[^[:space:]]+')
+declare -rA WANT=([--device]='auto, cpu, cuda or cuda:N' [--read]='auto, buffered or direct'
+	[--ctx]='a whole number from 1 to 1048576' [--threads]='a whole number from 1 to 256'
+	[--vram-mib]='a whole number from 1 to 16777216'
+	[--pin-order]='after or before' [--pin-gib]='auto or a whole number from 0 on'
+	[--pages]='auto, 4k, thp or hugetlb' [--numa-node]='auto or the number of a node'
+	[--profile]='a path without blanks')
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
 	[--threads]='loader worker' [--vram-mib]=pinner
 	[--pin-order]='loader pinner' [--pin-gib]=pinner
@@ -94,11 +100,14 @@ take_options() { # words... (of up)
 				shift
 			fi
 			[[ $value =~ ^(${VALUE[$option]})$ ]] ||
-				die 100 "$option $value: want ${VALUE[$option]/#\[*/a whole number from 1 on}"
+				die 100 "$option $value: want ${WANT[$option]}"
 			[[ $option != --profile ]] || value=$(realpath -ms -- "$value")
 			for stage in ${TAKEN_BY[$option]}; do options[$stage]+=" $option $value"; done
 		elif [[ $1 == --verify ]]; then
 			options[loader]+=' --verify'
+		elif [[ $1 == -- && -n ${2-} && -z $model ]]; then
+			model=$(realpath -ms -- "$2")
+			shift
 		elif [[ $1 == -* ]]; then
 			die 100 "$1: no such option, want ${!VALUE[*]} --verify or --name"
 		elif [[ -n $model ]]; then
@@ -122,17 +131,21 @@ find_folder() {
 		die 100 "$dir: too long for a socket's path (107 bytes), want a shorter --name or XDG_RUNTIME_DIR"
 }
 
+own_folder() {
+	[[ -d $dir && ! -L $dir && -O $dir ]] || die 100 "$dir: not a folder of yours"
+}
+
 # Makes the folder and locks it (fd 9); 1: somebody has the lock.
 take_folder() {
 	while :; do
 		mkdir -m 700 -- "$dir" 2>/dev/null || [[ -d $dir ]] || die 111 "$dir: cannot be made"
-		[[ -d $dir && ! -L $dir && -O $dir ]] || die 100 "$dir: not a folder of yours"
+		own_folder
 		chmod 700 -- "$dir"
 		exec 9<"$dir" || continue
 		flock -n 9 || return 1
 		[[ /dev/fd/9 -ef $dir ]] && break # else the last owner removed it just now
 	done
-	sweep log
+	sweep log 2>/dev/null || die 111 "$dir: what stands there is not a stack's, remove it"
 }
 
 # Removes what a stack leaves in its folder, and the folder; with "log", all but that.  Under the lock.
@@ -151,6 +164,7 @@ need_build() {
 
 need_up() {
 	need_build
+	[[ ! -e $dir ]] || own_folder
 	[[ -p $dir/control ]] ||
 		die 100 "$name is not up: $(last_error "$dir/log" './run.sh up MODEL.gguf starts it')"
 }
@@ -390,14 +404,18 @@ up() { # words...
 }
 
 down() {
+	(($# == 0)) || die 100 "$1: one word too many, down takes --name NAME alone"
 	find_folder
-	[[ -d $dir ]] || die 100 "$name is not up"
+	[[ -e $dir ]] || die 100 "$name is not up"
+	own_folder
 	exec 9<"$dir"
 	if ! flock -n 9; then
 		[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
 		flock -w 60 9 || die 111 "$name: a stage has not left within 60 s, see $dir/log"
 	fi
-	[[ ! /dev/fd/9 -ef $dir ]] || sweep # its supervisor was killed, or it failed
+	# Still there: its supervisor was killed, or it failed.
+	[[ ! /dev/fd/9 -ef $dir ]] || sweep 2>/dev/null ||
+		die 111 "$name is down, but in $dir is something that is not a stack's"
 }
 
 restart() { # stage
@@ -473,5 +491,6 @@ up | down | restart | pack | supervise) "$command" "${words[@]}" ;;
 tune) need_build && exec "$build/bin/hearth" tune "${words[@]}" ;;
 ask | status | report | verify) ask_hearth "$command" "${words[@]}" ;;
 -h | --help | help) usage ;;
-*) usage >&2 && exit 100 ;;
+'') usage >&2 && exit 100 ;;
+*) die 100 "$command: no such command, ./run.sh help names them" ;;
 esac

@@ -139,10 +139,16 @@ bad_words_are_refused_before_anything_starts(void **state)
 		{ { "up", "a.gguf", "--colour", "red" }, "--colour: no such option" },
 		{ { "up", "a.gguf", "--ctx", "many" }, "--ctx many" },
 		{ { "up", "a.gguf", "--threads=0" }, "--threads 0" },
-		{ { "up", "a.gguf", "--device", "tpu" }, "--device tpu" },
+		{ { "up", "a.gguf", "--threads", "99999" }, "a whole number from 1 to 256" },
+		{ { "up", "a.gguf", "--device", "tpu" },
+		  "--device tpu: want auto, cpu, cuda or cuda:N" },
+		{ { "up", "a.gguf", "--pin-gib", "-1" }, "auto or a whole number from 0 on" },
+		{ { "up", "--", "-a.gguf", "b.gguf" }, "the model is /" },
 		{ { "up", "a.gguf", "--read" }, "--read wants a value" },
 		{ { "up", "a.gguf", "--name", "a/b" }, "--name a/b" },
 		{ { "restart", "everything" }, "loader pinner worker scheduler" },
+		{ { "down", "default" }, "default: one word too many" },
+		{ { "dwon" }, "dwon: no such command" },
 	};
 	struct run run;
 
@@ -152,6 +158,33 @@ bad_words_are_refused_before_anything_starts(void **state)
 		assert_one_line(run.err, cases[i].line);
 		run_close(&run);
 	}
+	stack_assert_nothing_left();
+}
+
+/* A link to another folder stands where the stack's would be: nothing in there is touched. */
+static void
+a_folder_that_is_not_ours_is_left_alone(void **state)
+{
+	static const char *const commands[] = { "up", "ask", "status", "down" };
+	char link[128], folder[128], file[160];
+	struct run run;
+
+	(void)state;
+	snprintf(link, sizeof(link), "%s/hearth-link", stack_runtime);
+	snprintf(folder, sizeof(folder), "%s/other", stack_runtime);
+	snprintf(file, sizeof(file), "%s/log", folder);
+	assert_int_equal(mkdir(folder, 0700), 0);
+	assert_int_equal(symlink(folder, link), 0);
+	close(open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	for (uint32_t i = 0; i < 4; i++) {
+		run_words(&run, 100,
+			  WORDS(commands[i], "--name", "link", i == 0 ? stack_path(DEMO) : NULL));
+		assert_one_line(run.err, "not a folder of yours");
+		run_close(&run);
+	}
+	assert_int_equal(unlink(file), 0);
+	assert_int_equal(rmdir(folder), 0);
+	assert_int_equal(unlink(link), 0);
 	stack_assert_nothing_left();
 }
 
@@ -222,6 +255,7 @@ main(void)
 		stack_test(a_second_up_of_one_name_is_refused),
 		stack_test(what_is_not_up_is_said),
 		stack_test(bad_words_are_refused_before_anything_starts),
+		stack_test(a_folder_that_is_not_ours_is_left_alone),
 		stack_test(damaged_files_are_refused_with_one_line),
 	};
 
