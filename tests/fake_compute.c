@@ -1,6 +1,7 @@
 #include "tests/fake_compute.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +143,8 @@ fake_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t 
 		hash = hash_step(hash, kv[i]);
 	for (uint32_t i = 0; logits != NULL && i < compute->vocabulary; i++)
 		logits[i] = i == hash_end(hash, compute->vocabulary) ? 20.0f : (float)i / 1000.0f;
+	for (uint32_t i = 0; logits != NULL && compute->no_numbers && i < compute->vocabulary; i++)
+		logits[i] = NAN;
 	pthread_mutex_lock(&compute->lock);
 	compute->forwards++;
 	compute->tokens += n;

@@ -22,9 +22,10 @@ struct compute {
 	uint32_t forwards; /* completed */
 	uint32_t tokens;   /* in them */
 	uint32_t places_changed;
-	int fails;      /* the next forward's code */
-	bool asks;      /* need_experts */
-	uint64_t *used; /* (layers, experts) */
+	int fails;       /* the next forward's code */
+	bool no_numbers; /* the logits are NaN */
+	bool asks;       /* need_experts */
+	uint64_t *used;  /* (layers, experts) */
 };
 
 /* One that needs no model: `kv` has room for `context` positions of 8 bytes. */

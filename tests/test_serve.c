@@ -132,6 +132,24 @@ a_request_that_cannot_be_ends_with_a_line_and_the_next_is_served(void **state)
 }
 
 static void
+logits_that_are_no_numbers_end_it_with_a_line(void **state)
+{
+	struct stage *stage = *state;
+	struct text text = text_make(4, 8);
+
+	send_ask(stage, &text, 1, 5);
+	read_tokens(stage, &text, 1, 5);
+	fake_scheduler_finish(&stage->scheduler, 1, "length");
+	stage->compute.no_numbers = true;
+	text = text_make(4, 9);
+	send_ask(stage, &text, 2, 5);
+	assert_int_equal(fake_scheduler_finish(&stage->scheduler, 2, "error"), 0);
+	stage->compute.no_numbers = false;
+	send_ask(stage, &text, 3, 2);
+	read_tokens(stage, &text, 3, 2);
+}
+
+static void
 rubbish_on_the_link_is_ignored(void **state)
 {
 	struct stage *stage = *state;
@@ -295,6 +313,7 @@ main(void)
 		RULE(a_full_context_ends_it),
 		RULE(what_comes_with_its_last_token_only_wants_its_finish),
 		RULE(a_request_that_cannot_be_ends_with_a_line_and_the_next_is_served),
+		RULE(logits_that_are_no_numbers_end_it_with_a_line),
 		RULE(rubbish_on_the_link_is_ignored),
 		RULE(logits_come_with_token_0_if_wanted),
 		RULE(a_shared_prefix_is_not_computed_again),

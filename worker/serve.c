@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -169,6 +170,20 @@ serve_follow_orders(struct serve *serve, struct error *err)
 	return rc;
 }
 
+/* No token follows from what is no number; greedy would give the first one of the vocabulary. */
+static int
+serve_no_number(struct serve *serve, float logit, struct error *err)
+{
+	uint32_t index = answer_index(&serve->answer);
+	struct error wrong;
+
+	error_set(&wrong, -EBADMSG,
+		  "token %" PRIu32 ": its logit is %s, want a number: the model's weights are "
+		  "damaged, or one of its keys is",
+		  index, isnan(logit) ? "nan" : "infinite");
+	return serve_finish(serve, "error", wrong.text, index, err);
+}
+
 static int
 serve_token(struct serve *serve, struct error *err)
 {
@@ -183,6 +198,8 @@ serve_token(struct serve *serve, struct error *err)
 	token.index = answer_index(answer);
 	token.id = sample(serve->logits, answer->vocabulary, &answer->sampling, token.index,
 			  serve->scratch);
+	if (!isfinite(serve->logits[token.id]))
+		return serve_no_number(serve, serve->logits[token.id], err);
 	if (token.index == 0 && answer->want_logits) {
 		token.logits.data = (uint8_t *)serve->logits;
 		token.logits.len = answer->vocabulary * sizeof(*serve->logits);
