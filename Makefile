@@ -29,9 +29,10 @@ override CFLAGS   += -std=c11 -O2 -g -pthread -ffp-contract=off $(WARN) \
                      $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 override CPPFLAGS += -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen -MMD -MP
 override LDFLAGS  += -pthread $(if $(SAN),-fsanitize=$(SAN))
-# nng is linked statically, its system calls mended: common/nng_mend.c says why.
-LDLIBS  := -Wl,--wrap=epoll_ctl,--wrap=sendmsg,--undefined=__wrap_epoll_ctl -l:libnng.a -lmbedtls -lmbedx509 -lmbedcrypto \
-           -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
+# nng is linked statically, some of its calls mended: common/nng_mend.c says why.
+LDLIBS  := -Wl,--wrap=epoll_ctl,--wrap=sendmsg,--wrap=nni_aio_begin,--wrap=nng_stream_recv \
+           -Wl,--wrap=nng_stream_send,--undefined=__wrap_epoll_ctl \
+           -l:libnng.a -lmbedtls -lmbedx509 -lmbedcrypto -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
 NVCCFLAGS = -std=c++17 -O3 -g -lineinfo -arch=$(CUARCH) --fmad=true -I. -I$(BUILD)/gen -MMD -MP \
             -Xcompiler -Wall,-Wextra,-pthread
 ifeq ($(CUDA),1)

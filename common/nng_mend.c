@@ -1,4 +1,6 @@
-/* Two system calls as nng 1.5.2 needs to see them.  A peer that leaves in the middle of the
+/* Mends of nng 1.5.2, in the calls it makes.  The linker routes them here (--wrap in the Makefile).
+ *
+ * First, two system calls as nng needs to see them.  A peer that leaves in the middle of the
  * handshake looks to that version like the closing of its own socket, and it stops accepting (or
  * dialling) for good: one killed process would make a stage deaf (nanomsg/nng#1518).  It comes
  * about in two ways:
@@ -9,9 +11,13 @@
  *  - a send to a peer that has left fails with EPIPE, which nng takes for NNG_ECLOSED.  ECONNRESET
  * is what it takes for a peer that has left.
  *
- * The linker routes nng's calls here (--wrap in the Makefile); later versions of nng behave the
- * same with and without. */
+ * Second, a connection that is told to close between the two reads of a message (its length, then
+ * its bytes), or between two parts of a write: the next read or write is refused without a word,
+ * and whoever waits for the message waits for ever, the closing of the socket with him, and every
+ * later one, since one thread closes them all.  So a refused read or write ends as a failed one. */
 #include <errno.h>
+#include <nng/nng.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -41,4 +47,42 @@ __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 	if (sent < 0 && errno == EPIPE)
 		errno = ECONNRESET;
 	return sent;
+}
+
+/* nng's own, not in its public header. */
+void nni_aio_finish_error(nng_aio *aio, int error);
+int __real_nni_aio_begin(nng_aio *aio);
+int __wrap_nni_aio_begin(nng_aio *aio);
+void __real_nng_stream_recv(nng_stream *stream, nng_aio *aio);
+void __wrap_nng_stream_recv(nng_stream *stream, nng_aio *aio);
+void __real_nng_stream_send(nng_stream *stream, nng_aio *aio);
+void __wrap_nng_stream_send(nng_stream *stream, nng_aio *aio);
+
+/* Whether this thread is inside a connection's read or write. */
+static _Thread_local bool in_stream;
+
+int
+__wrap_nni_aio_begin(nng_aio *aio)
+{
+	int rv = __real_nni_aio_begin(aio);
+
+	if (rv != 0 && in_stream)
+		nni_aio_finish_error(aio, NNG_ECLOSED);
+	return rv;
+}
+
+void
+__wrap_nng_stream_recv(nng_stream *stream, nng_aio *aio)
+{
+	in_stream = true;
+	__real_nng_stream_recv(stream, aio);
+	in_stream = false;
+}
+
+void
+__wrap_nng_stream_send(nng_stream *stream, nng_aio *aio)
+{
+	in_stream = true;
+	__real_nng_stream_send(stream, aio);
+	in_stream = false;
 }

@@ -97,6 +97,19 @@ wait_open(struct wait *wait, const char *dir, struct error *err)
 	return rc;
 }
 
+static void
+wait_close(struct wait *wait)
+{
+	service_watchdog();
+	for (uint32_t i = 0; i < N_STAGES; i++) {
+		watch_close(wait->watches[i]);
+		if (wait->states[i])
+			hearth__state__free_unpacked(wait->states[i], NULL);
+	}
+	if (wait->service.stage)
+		service_close(&wait->service);
+}
+
 int
 hearth_wait(int argc, char **argv)
 {
@@ -122,8 +135,9 @@ hearth_wait(int argc, char **argv)
 			break;
 		going = service_wait(&wait.service, &seen, 0);
 	}
-	/* The followers are left to the kernel: closing one while its connection is just being made
-	 * can hang in nng 1.5.2, and nobody is owed a goodbye. */
 	fflush(stdout);
-	_exit(rc < 0 ? error_exit_code(rc) : going ? 0 : EXIT_SYSTEM);
+	wait_close(&wait);
+	if (rc < 0)
+		return error_exit_code(rc);
+	return going ? 0 : EXIT_SYSTEM;
 }
