@@ -299,130 +299,6 @@ a_place_may_change_between_forwards(void **state)
 	gpu_model_close(&m);
 }
 
-/* Until an expert is needed its place leads nowhere. */
-struct needs {
-	struct gpu_model *model;
-	struct expert_place *hidden;
-	uint32_t calls, fail_at; /* the call that fails, from 1; 0: none */
-	uint32_t experts;        /* in all calls */
-	bool in_order;
-};
-
-static int
-give_needed(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
-{
-	struct needs *needs = arg;
-	const struct model *model = &needs->model->model;
-
-	if (layer != needs->calls % model->n_layers || n == 0)
-		needs->in_order = false;
-	needs->calls++;
-	if (needs->calls == needs->fail_at)
-		return -ECANCELED;
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t which = layer * model->n_experts + experts[i];
-
-		if (i > 0 && experts[i] <= experts[i - 1])
-			needs->in_order = false;
-		needs->model->places[which] = needs->hidden[which];
-	}
-	needs->experts += n;
-	return 0;
-}
-
-static void
-hide_places(struct needs *needs, struct gpu_model *model)
-{
-	size_t n = (size_t)model->model.n_layers * model->model.n_experts;
-	struct error err = { "" };
-
-	*needs = (struct needs){ .model = model, .in_order = true };
-	needs->hidden = malloc(n * sizeof(*needs->hidden));
-	memcpy(needs->hidden, model->places, n * sizeof(*needs->hidden));
-	memset(model->places, 0, n * sizeof(*needs->hidden));
-	assert_int_equal(compute_cuda.places_changed(model->compute, &err), 0);
-}
-
-/* Without asking, the second of them is a graph. */
-static void
-needed_experts_are_asked_for_and_a_failure_ends_the_forward(void **state)
-{
-	struct needs needs;
-	struct gpu_model m, all_there;
-	struct error err = { "" };
-	uint32_t ids[LONG];
-	float *a, *b;
-
-	(void)state;
-	gpu_model_open(&m, device, ODD, CONTEXT, false, give_needed, &needs);
-	hide_places(&needs, &m);
-	needs.fail_at = 2;
-	gpu_model_open(&all_there, device, ODD, CONTEXT, false, NULL, NULL);
-	a = malloc(m.model.vocabulary * sizeof(*a));
-	b = malloc(m.model.vocabulary * sizeof(*b));
-	long_prompt(&m, ids);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 3, 0, a, &err), -ECANCELED);
-	assert_int_equal(needs.calls, 2);
-	assert_true(needs.in_order);
-	needs.calls = needs.fail_at = 0;
-	for (uint32_t i = 0; i < 3; i++) {
-		forward(&m, ids + i, 1, i, a);
-		forward(&all_there, ids + i, 1, i, b);
-		assert_memory_equal(a, b, m.model.vocabulary * sizeof(*a));
-	}
-	assert_int_equal(needs.calls, 3 * m.model.n_layers);
-	assert_true(needs.in_order);
-	/* All is there: nothing is asked. */
-	memcpy(m.places, needs.hidden,
-	       (size_t)m.model.n_layers * m.model.n_experts * sizeof(*m.places));
-	assert_int_equal(compute_cuda.places_changed(m.compute, &err), 0);
-	compute_cuda.ask(m.compute, false);
-	for (uint32_t i = 3; i < 6; i++) {
-		forward(&m, ids + i, 1, i, a);
-		forward(&all_there, ids + i, 1, i, b);
-		assert_memory_equal(a, b, m.model.vocabulary * sizeof(*a));
-	}
-	assert_int_equal(needs.calls, 3 * m.model.n_layers);
-	free(needs.hidden);
-	free(a);
-	free(b);
-	gpu_model_close(&all_there);
-	gpu_model_close(&m);
-}
-
-static void
-usage_counts_what_was_asked_for(void **state)
-{
-	struct needs needs;
-	struct gpu_model m;
-	uint32_t ids[LONG];
-	uint64_t *counts, sum = 0;
-	size_t n;
-
-	(void)state;
-	gpu_model_open(&m, device, ODD, CONTEXT, false, give_needed, &needs);
-	hide_places(&needs, &m);
-	n = (size_t)m.model.n_layers * m.model.n_experts;
-	counts = calloc(n, sizeof(*counts));
-	long_prompt(&m, ids);
-	for (uint32_t i = 0; i < 4; i++)
-		forward(&m, ids + i, 1, i, NULL);
-	assert_int_equal(compute_cuda.usage(m.compute, counts), 0);
-	for (size_t i = 0; i < n; i++) {
-		sum += counts[i];
-		assert_int_equal(counts[i] != 0, m.places[i].role[0] != NULL);
-	}
-	assert_int_equal(sum, 4 * m.model.n_layers * m.model.top_k);
-	assert_int_equal(sum, needs.experts);
-	assert_int_equal(compute_cuda.usage(m.compute, counts), 0);
-	for (size_t i = 0; i < n; i++)
-		sum -= counts[i];
-	assert_int_equal(sum, 0); /* each is told once */
-	free(counts);
-	free(needs.hidden);
-	gpu_model_close(&m);
-}
-
 static void
 tokens_out_of_range_are_refused(void **state)
 {
@@ -453,8 +329,6 @@ main(int argc, char **argv)
 		cmocka_unit_test(bits_do_not_depend_on_the_batch),
 		cmocka_unit_test(bits_do_not_depend_on_where_experts_lie),
 		cmocka_unit_test(a_place_may_change_between_forwards),
-		cmocka_unit_test(needed_experts_are_asked_for_and_a_failure_ends_the_forward),
-		cmocka_unit_test(usage_counts_what_was_asked_for),
 		cmocka_unit_test(tokens_out_of_range_are_refused),
 	};
 	int failed;
