@@ -94,7 +94,7 @@ profile_read(const char *path, const struct profile_shape *shape, uint64_t *ret_
 	char *text = NULL;
 	int rc = text_read(path, HEAD_BYTES + n * COUNT_BYTES, &text, err);
 
-	if (rc < 0)
+	if (text == NULL)
 		return rc;
 	rc = head_check(path, text, shape, err);
 	if (rc < 0)

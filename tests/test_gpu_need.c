@@ -215,7 +215,7 @@ what_is_staged_computes_the_same_bits(void **state)
 		forward(&staged, ids + i, 1, i, b);
 		assert_memory_equal(a, b, bytes);
 	}
-	assert_true(ring.staged >= (1 + TOKENS) * staged.model.n_layers * staged.model.top_k);
+	assert_true(ring.staged >= (1ull + TOKENS) * staged.model.n_layers * staged.model.top_k);
 	staging_close(ring.staging);
 	free(ring.home);
 	free(a);

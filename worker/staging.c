@@ -14,9 +14,11 @@
 
 /* Copied by the threads at once, then on their way together. */
 #define GROUP_EXPERTS 4u
-/* While one group is on its way the next ones are copied: more than the engine falls behind. */
-#define RING_GROUPS 4u
-#define RING_EXPERTS (GROUP_EXPERTS * RING_GROUPS)
+/* Whole groups: while one is on its way the next ones are copied, and the engine falls behind by
+ * less than these. */
+#define RING_EXPERTS 16u
+
+_Static_assert(RING_EXPERTS % GROUP_EXPERTS == 0, "the ring holds whole groups");
 
 struct staging {
 	struct device *device;
