@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "proto/fetch.pb-c.h"
 #include "proto/front.pb-c.h"
 #include "proto/lend.pb-c.h"
 #include "proto/state.pb-c.h"
@@ -17,6 +18,7 @@ static const ProtobufCMessageDescriptor *const kinds[] = {
 	&hearth__front_request__descriptor, &hearth__front_reply__descriptor,
 	&hearth__to_worker__descriptor,     &hearth__from_worker__descriptor,
 	&hearth__lend_request__descriptor,  &hearth__lend_reply__descriptor,
+	&hearth__fetch__descriptor,         &hearth__fetch_reply__descriptor,
 	&hearth__state__descriptor,
 };
 
