@@ -14,8 +14,12 @@
 
 #define READY_FD 3
 #define WATCHDOG_SECONDS 5
+/* Longer than a supervisor waits: with one, this never comes to pass. */
+#define LEAVE_MS 15000
 
-/* Sleeps until stdin ends, a signal comes, or wake_fd says that the process leaves by itself. */
+/* Sleeps until stdin ends, a signal comes, or wake_fd says that the process leaves by itself.  A
+ * main thread that hangs would keep the process, and with it the stack's lock, for good: it ends
+ * here. */
 static void *
 service_life(void *arg)
 {
@@ -37,6 +41,8 @@ service_life(void *arg)
 			break;
 	}
 	service_leave(service);
+	if (poll(&fds[2], 1, atomic_load(&service->leave_ms)) == 0)
+		kill(getpid(), SIGALRM);
 	return NULL;
 }
 
@@ -62,7 +68,9 @@ service_open(struct service *service, const char *stage, struct error *err)
 	pthread_condattr_t attr;
 	int rc;
 
-	*service = (struct service){ .stage = stage, .signal_fd = -1, .wake_fd = -1 };
+	*service = (struct service){
+		.stage = stage, .signal_fd = -1, .wake_fd = -1, .leave_ms = LEAVE_MS
+	};
 	pthread_mutex_init(&service->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

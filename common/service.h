@@ -4,6 +4,7 @@
 #define HEARTH_COMMON_SERVICE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ struct service {
 	bool leaving;    /* under lock */
 	int signal_fd;   /* SIGTERM, SIGINT, SIGHUP */
 	int wake_fd;     /* ends the life thread */
+	/* from the order to stop to SIGALRM, if the main thread does not close */
+	atomic_int leave_ms;
 	pthread_t life;
 	bool told; /* fd 3 took the ready line and is still open */
 };
@@ -28,8 +31,8 @@ int service_open(struct service *service, const char *stage, struct error *err);
 /* "ready <stage>" on fd 3, once; nothing where there is no fd 3. */
 void service_ready(struct service *service);
 
-/* "served <stage>" on fd 3, once, after "ready": the process has been of use, so that its death does
- * not count as one of a row of failed starts.  From the thread that said ready. */
+/* "served <stage>" on fd 3, once, after "ready": the process has been of use, so that its death
+ * does not count as one of a row of failed starts.  From the thread that said ready. */
 void service_served(struct service *service);
 
 /* Something happened: wakes the main thread.  From any thread. */
