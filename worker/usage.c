@@ -1,7 +1,6 @@
 #include "worker/usage.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define USAGE_MAGIC 0x3167617375746568ull /* "hetusag1" */
@@ -24,15 +23,13 @@ page_begin(struct usage_page *page, const struct profile_shape *shape, const cha
 {
 	int rc;
 
-	page->magic = 0;
+	atomic_store_explicit(&page->magic, 0, memory_order_relaxed);
 	page->shape = *shape;
 	memset(page->counts, 0, count_of(shape) * sizeof(*page->counts));
 	rc = profile_read(path, shape, page->counts, err);
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
-	/* Whoever finds the magic finds the rest. */
-	atomic_thread_fence(memory_order_release);
-	page->magic = USAGE_MAGIC;
+	atomic_store_explicit(&page->magic, USAGE_MAGIC, memory_order_release);
 	return 0;
 }
 
@@ -43,8 +40,9 @@ usage_open(struct usage *ret, void *region, const struct profile_shape *shape, c
 	struct usage_page *page = region;
 	int rc = 0;
 
-	if (page->magic != USAGE_MAGIC || page->shape.fingerprint != shape->fingerprint ||
-	    page->shape.layers != shape->layers || page->shape.experts != shape->experts)
+	if (atomic_load_explicit(&page->magic, memory_order_acquire) != USAGE_MAGIC ||
+	    page->shape.fingerprint != shape->fingerprint || page->shape.layers != shape->layers ||
+	    page->shape.experts != shape->experts)
 		rc = page_begin(page, shape, path, err);
 	if (rc == 0)
 		*ret = (struct usage){ .path = path, .page = page };

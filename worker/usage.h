@@ -4,6 +4,7 @@
 #ifndef HEARTH_WORKER_USAGE_H
 #define HEARTH_WORKER_USAGE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -12,7 +13,7 @@
 
 /* As it lies in the lent region. */
 struct usage_page {
-	uint64_t magic; /* written last */
+	_Atomic uint64_t magic; /* whoever finds it finds the rest */
 	struct profile_shape shape;
 	uint64_t counts[]; /* (layers, experts) */
 };
