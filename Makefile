@@ -123,12 +123,12 @@ $(BUILD)/obj/%.cu.o: %.cu | $(PROTO_C)
 
 # Exit 77 = skipped, said aloud.
 check: $(TESTS:%=$(BUILD)/bin/%)
-	@failed=; for t in $^; do echo "== $$t"; ./$$t; s=$$?; \
+	@failed=; for t in $^; do echo "== $$t"; $$t; s=$$?; \
 		if [ $$s = 77 ]; then echo "== $$t: SKIPPED"; elif [ $$s != 0 ]; then failed="$$failed $$t"; fi; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 check-stack: all $(STACK:%=$(BUILD)/bin/%)
-	@set -e; for t in $(STACK:%=$(BUILD)/bin/%); do echo "== $$t"; ./$$t; done
+	@set -e; for t in $(STACK:%=$(BUILD)/bin/%); do echo "== $$t"; $$t; done
 
 asan:  ; $(MAKE) check BUILD=build/asan  SAN=address
 ubsan: ; $(MAKE) check BUILD=build/ubsan SAN=undefined CFLAGS=-fno-sanitize-recover=all
