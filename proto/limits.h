@@ -17,6 +17,10 @@
 /* A long poll ends by then, so that a client notices a dead scheduler. */
 #define MAX_READ_WAIT_MS 10000u
 
+/* A request that no client has asked about for so long is cancelled: one that still wants it has
+ * missed three polls. */
+#define MAX_UNREAD_MS (3 * MAX_READ_WAIT_MS)
+
 /* Requests waiting for the worker. */
 #define DEFAULT_QUEUE_LIMIT 64u
 

@@ -1,10 +1,12 @@
 #include "scheduler/front.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "proto/front.pb-c.h"
 #include "proto/limits.h"
 #include "scheduler/front_check.h"
@@ -129,10 +131,27 @@ let_go(struct serving *serving, uint32_t i)
 		reply_error(read.call, HEARTH__FRONT_ERROR__FRONT_UNKNOWN, "no such request");
 }
 
+/* Gives the time of the next one, 0: none. */
+static uint64_t
+cancel_unread(struct serving *serving, uint64_t now_ns)
+{
+	struct session *session;
+
+	while ((session = sessions_unheard(&serving->sessions)) != NULL) {
+		if (session->heard_ns + serving->unread_ns > now_ns)
+			return session->heard_ns + serving->unread_ns;
+		log_info("request %016" PRIx64 ": not read for %.0f s: cancelled", session->request,
+			 (double)serving->unread_ns / (double)NS_PER_SECOND);
+		work_cancel(serving, session);
+		serving_publish(serving);
+	}
+	return 0;
+}
+
 uint64_t
 front_expire(struct serving *serving, uint64_t now_ns)
 {
-	uint64_t next;
+	uint64_t next, unread;
 
 	pthread_mutex_lock(&serving->lock);
 	for (uint32_t i = 0; i < serving->parked.n;) {
@@ -141,14 +160,26 @@ front_expire(struct serving *serving, uint64_t now_ns)
 		else
 			i++;
 	}
+	unread = cancel_unread(serving, now_ns);
 	next = parked_deadline(&serving->parked);
+	if (!next || (unread && unread < next))
+		next = unread;
 	pthread_mutex_unlock(&serving->lock);
 	return next;
 }
 
-/* With the lock held, as the next three. */
+/* A client of the session is there; with the lock held, as the next four. */
 static void
-park(struct serving *serving, struct call *call, const Hearth__Read *read)
+hear(struct session *session)
+{
+	uint64_t now = clock_ns();
+
+	if (session->heard_ns < now)
+		session->heard_ns = now;
+}
+
+static void
+park(struct serving *serving, struct call *call, struct session *session, const Hearth__Read *read)
 {
 	uint32_t wait_ms = read->wait_ms < MAX_READ_WAIT_MS ? read->wait_ms : MAX_READ_WAIT_MS;
 	uint64_t first = parked_deadline(&serving->parked);
@@ -161,6 +192,8 @@ park(struct serving *serving, struct call *call, const Hearth__Read *read)
 	if (serving->parked.n == MAX_PARKED)
 		let_go(serving, 0);
 	parked_add(&serving->parked, parked);
+	if (session->heard_ns < parked.deadline_ns)
+		session->heard_ns = parked.deadline_ns;
 	if (!first || parked.deadline_ns < first)
 		service_wake(serving->service); /* the main thread waits for the first deadline */
 }
@@ -168,14 +201,16 @@ park(struct serving *serving, struct call *call, const Hearth__Read *read)
 static void
 on_read(struct serving *serving, struct call *call, const Hearth__Read *read)
 {
-	const struct session *session = sessions_find(&serving->sessions, read->request);
+	struct session *session = sessions_find(&serving->sessions, read->request);
 
+	if (session)
+		hear(session);
 	if (!session)
 		reply_error(call, HEARTH__FRONT_ERROR__FRONT_UNKNOWN, "no such request");
 	else if (has_news(session, read->from_index) || !read->wait_ms)
 		reply_read(call, session, read->from_index, read->from_byte);
 	else
-		park(serving, call, read);
+		park(serving, call, session, read);
 }
 
 static void
@@ -198,10 +233,11 @@ on_cancel(struct serving *serving, struct call *call, const Hearth__Cancel *canc
 static bool
 answer_known(struct serving *serving, struct call *call, const Hearth__Submit *submit)
 {
-	const struct session *session = sessions_find(&serving->sessions, submit->request);
+	struct session *session = sessions_find(&serving->sessions, submit->request);
 	Hearth__FrontReply message = HEARTH__FRONT_REPLY__INIT;
 
 	if (session) {
+		hear(session);
 		message.prompt_ids = session->ids;
 		message.n_prompt_ids = session->n_prompt;
 		reply(call, &message);
@@ -252,6 +288,7 @@ take(struct serving *serving, struct call *call, const Hearth__Submit *submit, c
 	} else if (code < 0) {
 		reply_error(call, HEARTH__FRONT_ERROR__FRONT_FULL, "no memory: try later");
 	} else {
+		service_wake(serving->service); /* it waits for the first time that is due */
 		message.prompt_ids = (uint32_t *)ids;
 		message.n_prompt_ids = n_ids;
 		reply(call, &message);

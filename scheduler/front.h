@@ -11,8 +11,8 @@ int front_open(struct server **ret, struct serving *serving, const char *dir, st
 /* With the lock held: answers the parked reads that wait for what the session now has. */
 void front_answer_parked(struct serving *serving, const struct session *session);
 
-/* Answers the reads that have waited long enough; gives the next one's time, 0: none.  Takes the
- * lock. */
+/* Answers the reads that have waited long enough, cancels the requests that nobody reads; gives the
+ * next such time, 0: none.  Takes the lock. */
 uint64_t front_expire(struct serving *serving, uint64_t now_ns);
 
 #endif

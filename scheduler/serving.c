@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "proto/limits.h"
 #include "scheduler/front.h"
 #include "scheduler/work.h"
 
@@ -13,8 +14,10 @@ int
 serving_open(struct serving *serving, struct service *service, struct board *board,
 	     uint32_t queue_limit, struct error *err)
 {
-	*serving =
-	    (struct serving){ .service = service, .board = board, .queue_limit = queue_limit };
+	*serving = (struct serving){ .service = service,
+				     .board = board,
+				     .queue_limit = queue_limit,
+				     .unread_ns = MAX_UNREAD_MS * NS_PER_MS };
 	pthread_mutex_init(&serving->lock, NULL);
 	if (queue_open(&serving->queue, queue_limit + 1) < 0)
 		return error_sys(err, -ENOMEM, "a queue of %" PRIu32, queue_limit);

@@ -33,6 +33,7 @@ struct serving {
 	struct error note;
 	struct sessions sessions;
 	uint32_t queue_limit; /* of those that wait behind the active one */
+	uint64_t unread_ns;   /* a request is cancelled that nobody reads for so long */
 	struct queue queue;
 	struct parked parked;
 	struct session *active;       /* the worker's, or waiting for the next worker */

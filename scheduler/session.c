@@ -91,7 +91,7 @@ session_open(struct session **ret, const Hearth__Submit *submit, const uint32_t 
 	}
 	memcpy(session->ids, prompt, n_prompt * sizeof(*prompt));
 	session->n_prompt = n_prompt;
-	session->submit_ns = clock_ns();
+	session->submit_ns = session->heard_ns = clock_ns();
 	for (size_t i = 0; i < submit->n_given_ids && code == 0; i++)
 		code = append(session, submit->given_ids[i], tokenizer);
 	if (code < 0) {

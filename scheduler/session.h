@@ -29,6 +29,7 @@ struct session {
 	uint32_t handed;    /* how often it was given to a worker */
 	/* clock_ns; 0 = not yet */
 	uint64_t submit_ns, begin_ns, first_ns, end_ns;
+	uint64_t heard_ns;   /* a client was there at last; of a read that waits: its end */
 	uint64_t compute_ns; /* the workers' own time for the tokens */
 };
 

@@ -34,6 +34,18 @@ sessions_find(const struct sessions *sessions, uint64_t request)
 	return NULL;
 }
 
+struct session *
+sessions_unheard(const struct sessions *sessions)
+{
+	struct session *first = NULL;
+
+	for (uint32_t i = sessions->n_ended; i < sessions->n; i++) {
+		if (!first || sessions->all[i]->heard_ns < first->heard_ns)
+			first = sessions->all[i];
+	}
+	return first;
+}
+
 /* Takes the place `from` out and puts it in at `to` <= from. */
 static void
 move_down(struct session **all, uint32_t from, uint32_t to)

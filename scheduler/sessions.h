@@ -19,6 +19,8 @@ struct sessions {
 
 int sessions_add(struct sessions *sessions, struct session *session);             /* 0 or -ENOMEM */
 struct session *sessions_find(const struct sessions *sessions, uint64_t request); /* or NULL */
+/* Of those that go on, the one that no client has been heard of for longest, or NULL. */
+struct session *sessions_unheard(const struct sessions *sessions);
 /* It has ended: from now on it is among those that may be forgotten, oldest first. */
 void sessions_retire(struct sessions *sessions, struct session *session);
 void sessions_close(struct sessions *sessions); /* of a zeroed one is fine */

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "common/clock.h"
+#include "scheduler/front.h"
 #include "tests/front_stage.h"
 
 #define CONTEXT 64
@@ -143,6 +145,65 @@ a_prompt_that_does_not_fit_is_refused_with_numbers(void **state)
 	hearth__to_worker__free_unpacked(message, NULL);
 }
 
+/* The worker's next order is to leave `request`. */
+static void
+assert_left(uint64_t request)
+{
+	Hearth__ToWorker *order = fake_worker_next(&worker);
+
+	assert_int_equal(order->what_case, HEARTH__TO_WORKER__WHAT_CANCEL);
+	assert_int_equal(order->cancel->request, request);
+	hearth__to_worker__free_unpacked(order, NULL);
+}
+
+static void
+a_request_that_nobody_reads_is_cancelled(void **state)
+{
+	(void)state;
+	pthread_mutex_lock(&stage.serving.lock);
+	stage.serving.unread_ns = 0;
+	pthread_mutex_unlock(&stage.serving.lock);
+	front_submit(&stage, 1, 3, 8);
+	front_submit(&stage, 2, 3, 8);
+	fake_worker_assert_asked(&worker, 1, 3);
+	assert_left(1);
+	fake_worker_assert_asked(&worker, 2, 3);
+	assert_left(2);
+	front_assert_finish(&stage, 1, "cancelled", 0);
+	front_assert_finish(&stage, 2, "cancelled", 0);
+}
+
+/* Of request 1. */
+static void *
+read_first(void *arg)
+{
+	(void)arg;
+	return front_read(&stage, 1, 0, 0, 10000);
+}
+
+static void
+a_read_that_waits_keeps_its_request(void **state)
+{
+	Hearth__FrontReply *reply;
+	pthread_t reader;
+	void *read;
+
+	(void)state;
+	front_submit(&stage, 1, 3, 8);
+	assert_int_equal(pthread_create(&reader, NULL, read_first, NULL), 0);
+	front_stage_wait_parked(&stage, 1);
+	pthread_mutex_lock(&stage.serving.lock);
+	stage.serving.unread_ns = 0;
+	pthread_mutex_unlock(&stage.serving.lock);
+	assert_true(front_expire(&stage.serving, clock_ns()) > clock_ns());
+	fake_worker_token(&worker, 1, 0, 39);
+	pthread_join(reader, &read);
+	reply = read;
+	assert_int_equal(reply->n_ids, 1);
+	assert_string_equal(reply->finish, "");
+	hearth__front_reply__free_unpacked(reply, NULL);
+}
+
 #define WITH_WORKER(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
 
 int
@@ -153,6 +214,8 @@ main(void)
 		WITH_WORKER(one_that_waits_is_cancelled_and_never_asked),
 		WITH_WORKER(the_active_one_is_cancelled_at_the_worker),
 		WITH_WORKER(a_prompt_that_does_not_fit_is_refused_with_numbers),
+		WITH_WORKER(a_request_that_nobody_reads_is_cancelled),
+		WITH_WORKER(a_read_that_waits_keeps_its_request),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
