@@ -25,7 +25,7 @@ struct stack_view {
 
 /* -ENOENT: there is no such runtime folder, the stack is not up.  Stages that do not answer within
  * ASK_TIMEOUT_MS are no error. */
-#define ASK_TIMEOUT_MS 1000
+#define ASK_TIMEOUT_MS 2000
 int stack_view_ask(struct stack_view *ret, const char *dir, struct error *err);
 void stack_view_close(struct stack_view *view); /* of a zeroed one is fine */
 

@@ -34,18 +34,6 @@ stack_figure(const char *name, const char *stage, const char *key)
 	return value;
 }
 
-pid_t
-stack_pid(const char *name, const char *stage)
-{
-	json_t *pid = stack_figure(name, stage, "pid");
-	pid_t value = (pid_t)json_integer_value(pid);
-
-	json_decref(pid);
-	if (value <= 1)
-		fail_msg("%s: %s has no pid", name, stage);
-	return value;
-}
-
 /* Reads a file of /proc, ends it with a 0; 0 bytes where it cannot be read. */
 static size_t
 proc_read(const char *pid, const char *file, char *to, size_t room)
@@ -162,6 +150,38 @@ stack_supervisor(const char *name)
 	count_processes(is_supervisor, name, &pid);
 	if (pid == 0)
 		fail_msg("%s: no supervisor found", name);
+	return pid;
+}
+
+struct stage_of {
+	const char *folder, *stage;
+};
+
+/* "BUILD/bin/<stage>", "--dir", folder, ... */
+static bool
+is_stage(const char *pid, const void *arg)
+{
+	const struct stage_of *of = arg;
+	static char words[65536];
+	size_t n = proc_read(pid, "cmdline", words, sizeof(words));
+	const char *name = strrchr(words, '/');
+	size_t at = strlen(words) + 1;
+
+	return name && strcmp(name + 1, of->stage) == 0 && at < n &&
+	       strcmp(words + at, "--dir") == 0 &&
+	       strcmp(words + at + sizeof("--dir"), of->folder) == 0;
+}
+
+pid_t
+stack_pid(const char *name, const char *stage)
+{
+	char folder[128];
+	struct stage_of of = { .folder = folder, .stage = stage };
+	pid_t pid = 0;
+
+	snprintf(folder, sizeof(folder), "%s/hearth-%s", stack_runtime, name);
+	if (count_processes(is_stage, &of, &pid) != 1)
+		fail_msg("%s: no %s, or several", name, stage);
 	return pid;
 }
 

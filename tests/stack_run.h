@@ -60,6 +60,7 @@ void run_do(const char *const *words);
 
 /* status --json's stages.STAGE.KEY; the caller drops it. */
 json_t *stack_figure(const char *name, const char *stage, const char *key);
+/* A stage's process, which must be there. */
 pid_t stack_pid(const char *name, const char *stage);
 /* Waits until the stack can answer, as `up` does. */
 void stack_wait_answering(const char *name);

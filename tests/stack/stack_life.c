@@ -49,10 +49,14 @@ static void
 down_leaves_nothing(void **state)
 {
 	uint64_t inode;
+	json_t *pid;
 
 	(void)state;
 	up("down");
 	inode = arena_inode("down");
+	pid = stack_figure("down", "worker", "pid");
+	assert_int_equal(json_integer_value(pid), stack_pid("down", "worker"));
+	json_decref(pid);
 	assert_true(stack_count_holders(inode) >= 2);
 	assert_true(stack_count_processes() >= 5);
 	run_do(WORDS("ask", "--name", "down", "-n", "4", "And"));

@@ -209,16 +209,21 @@ ten_kills_of_the_worker_change_no_token(void **state)
 	(void)state;
 	print_message("seed %u\n", seed);
 	for (uint32_t i = 0; i < KILLS; i++)
-		moments[i] = 1 + (size_t)rand_r(&seed) % (bytes * 9 / 10);
+		moments[i] = 1 + (size_t)rand_r(&seed) % (bytes * 6 / 10);
 	qsort(moments, KILLS, sizeof(moments[0]), compare_sizes);
 	handed_on = stack_figure(NAME, "scheduler", "handed_on");
 	before = json_integer_value(handed_on);
 	json_decref(handed_on);
 	start_answer(&run);
 	for (uint32_t i = 0; i < KILLS; i++) {
+		pid_t worker;
+
 		stack_wait_answering(NAME);
+		worker = stack_pid(NAME, "worker");
 		run_read(&run, moments[i]);
-		stack_kill(stack_pid(NAME, "worker"));
+		if (run_ended(&run))
+			fail_msg("the answer was through before kill %u of %u", i + 1, KILLS);
+		stack_kill(worker);
 	}
 	assert_undisturbed(&run);
 	handed_on = stack_figure(NAME, "scheduler", "handed_on");
