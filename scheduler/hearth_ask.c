@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/error.h"
@@ -11,6 +12,7 @@
 #include "scheduler/ask_options.h"
 #include "scheduler/asking.h"
 #include "scheduler/hearth.h"
+#include "scheduler/output.h"
 #include "scheduler/utf8.h"
 
 /* Flushed each time: a reader at a pipe sees each token. */
@@ -25,7 +27,7 @@ print_more(void *arg, const uint32_t *ids, size_t n_ids, const uint8_t *text, si
 		printf("%u\n", ids[i]);
 	if (!options->ids && n_text)
 		fwrite(text, 1, n_text, stdout);
-	return fflush(stdout) ? -EPIPE : 0;
+	return output_flush();
 }
 
 /* JSON holds characters only: each byte that belongs to none becomes U+FFFD. */
@@ -70,43 +72,68 @@ print_json(const struct asking *asking)
 		      json_of_text(asking->text, asking->n_text), "finish", asking->finish,
 		      "seconds", "queued", asking->queued_s, "first_token", asking->first_token_s,
 		      "total", asking->total_s, "compute_seconds", asking->compute_s);
-	int code = 0;
+	int code;
 
 	if (!answer)
 		return -ENOMEM;
 	if (asking->why.text[0])
 		json_object_set_new(answer, "error", json_string(asking->why.text));
-	if (json_dumpf(answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) < 0 ||
-	    putchar('\n') < 0 || fflush(stdout))
-		code = -EPIPE;
+	json_dumpf(answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	code = output_flush();
 	json_decref(answer);
 	return code;
 }
 
-/* Whole or not at all: under another name first. */
-static int
-write_logits(const char *path, const struct asking *asking, struct error *err)
-{
-	char temporary[4096];
+/* Where the logits go: opened before anything is asked.  A file is written whole or not at all,
+ * under another name first; what is no file (a pipe, a device) is written to as it is. */
+struct logits_file {
 	FILE *file;
+	const char *path;
+	char temporary[4096]; /* "" where there is none */
+};
+
+static int
+logits_open(struct logits_file *logits, const char *path, struct error *err)
+{
+	struct stat st;
+	bool exists = stat(path, &st) == 0;
+
+	*logits = (struct logits_file){ .path = path };
+	if (exists && S_ISDIR(st.st_mode))
+		return error_sys(err, -EISDIR, "--logits %s", path);
+	if ((!exists || S_ISREG(st.st_mode)) &&
+	    snprintf(logits->temporary, sizeof(logits->temporary), "%s.%d.part", path,
+		     (int)getpid()) >= (int)sizeof(logits->temporary))
+		return error_sys(err, -ENAMETOOLONG, "--logits %s", path);
+	logits->file = fopen(logits->temporary[0] ? logits->temporary : path, "wbe");
+	return logits->file ? 0 : error_sys(err, -errno, "--logits %s", path);
+}
+
+static int
+logits_write(struct logits_file *logits, const struct asking *asking, struct error *err)
+{
 	bool written;
-	int code;
 
 	if (!asking->n_logits)
-		return error_set(err, -ENODATA, "%s: no token came, so there are no logits", path);
-	if (snprintf(temporary, sizeof(temporary), "%s.%d.part", path, (int)getpid()) >=
-	    (int)sizeof(temporary))
-		return error_sys(err, -ENAMETOOLONG, "%s", path);
-	file = fopen(temporary, "wbe");
-	if (!file)
-		return error_sys(err, -errno, "%s", temporary);
-	written = fwrite(asking->logits, 1, asking->n_logits, file) == asking->n_logits;
-	written = fclose(file) == 0 && written;
-	if (written && rename(temporary, path) == 0)
-		return 0;
-	code = -errno;
-	unlink(temporary);
-	return error_sys(err, code, "%s", path);
+		return error_set(err, -ENODATA, "--logits %s: no token came, so there are none",
+				 logits->path);
+	written = fwrite(asking->logits, 1, asking->n_logits, logits->file) == asking->n_logits;
+	written = fclose(logits->file) == 0 && written;
+	logits->file = NULL;
+	if (!written || (logits->temporary[0] && rename(logits->temporary, logits->path) < 0))
+		return error_sys(err, -errno, "--logits %s", logits->path);
+	logits->temporary[0] = '\0';
+	return 0;
+}
+
+static void
+logits_close(struct logits_file *logits)
+{
+	if (logits->file)
+		fclose(logits->file);
+	if (logits->temporary[0])
+		unlink(logits->temporary);
 }
 
 /* What is left to say once the answer is over. */
@@ -117,8 +144,10 @@ print_end(const struct ask_options *options, const struct asking *asking, struct
 
 	if (options->json)
 		code = print_json(asking);
-	else if (!options->ids && asking->n_text && isatty(STDOUT_FILENO))
-		code = putchar('\n') < 0 || fflush(stdout) ? -EPIPE : 0;
+	else if (!options->ids && asking->n_text && isatty(STDOUT_FILENO)) {
+		putchar('\n');
+		code = output_flush();
+	}
 	if (code < 0)
 		return error_sys(err, code, "writing the answer");
 	if (!strcmp(asking->finish, "error"))
@@ -156,10 +185,14 @@ ask(struct ask_options *options, struct error *err)
 {
 	struct asking asking = { 0 };
 	Hearth__Sampling sampling;
-	int code, exit_code = 0;
+	struct logits_file logits = { 0 };
+	int code = 0, exit_code = 0;
 
 	prepare(&asking, &sampling, options);
-	code = asking_open(&asking, err);
+	if (options->logits)
+		code = logits_open(&logits, options->logits, err);
+	if (code == 0)
+		code = asking_open(&asking, err);
 	if (code == 0)
 		code = asking_run(&asking, err);
 	if (code == 0)
@@ -167,8 +200,9 @@ ask(struct ask_options *options, struct error *err)
 	if (code == 0 && !strcmp(asking.finish, "cancelled"))
 		exit_code = HEARTH_INTERRUPTED;
 	else if (code == 0 && options->logits)
-		code = write_logits(options->logits, &asking, err);
+		code = logits_write(&logits, &asking, err);
 	asking_close(&asking);
+	logits_close(&logits);
 	return code < 0 ? code : exit_code;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "scheduler/hearth.h"
+#include "scheduler/output.h"
 #include "scheduler/stack_json.h"
 #include "scheduler/stack_view.h"
 #include "scheduler/stage_line.h"
@@ -215,5 +216,5 @@ hearth_report(int argc, char **argv)
 		log_error("%s", err.text);
 		return error_exit_code(rc);
 	}
-	return fflush(stdout) == 0 ? 0 : EXIT_SYSTEM;
+	return output_end("report");
 }

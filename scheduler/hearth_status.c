@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "scheduler/hearth.h"
+#include "scheduler/output.h"
 #include "scheduler/stack_json.h"
 #include "scheduler/stack_view.h"
 #include "scheduler/stage_line.h"
@@ -77,11 +78,7 @@ status_once(const struct stack_options *options)
 		status_table(&view);
 	}
 	stack_view_close(&view);
-	if (fflush(stdout) != 0) {
-		log_error("status: the reader of the output left");
-		return EXIT_SYSTEM;
-	}
-	return 0;
+	return output_end("status");
 }
 
 /* Shows it again each second; a signal ends the wait between two. */

@@ -13,6 +13,7 @@
 #include "common/checksum.h"
 #include "common/log.h"
 #include "scheduler/hearth.h"
+#include "scheduler/output.h"
 #include "scheduler/stack_json.h"
 #include "scheduler/stack_view.h"
 
@@ -138,7 +139,7 @@ hearth_verify(int argc, char **argv)
 	struct stack_options options;
 	struct stack_view view = { 0 };
 	struct error err;
-	int rc = stack_options_parse(&options, argc, argv, "verify");
+	int rc = stack_options_parse(&options, argc, argv, "verify"), code;
 
 	if (rc != 0)
 		return rc;
@@ -154,5 +155,6 @@ hearth_verify(int argc, char **argv)
 	stack_view_close(&view);
 	if (rc < 0)
 		return error_exit_code(rc);
-	return rc == 0 && fflush(stdout) == 0 ? 0 : EXIT_SYSTEM;
+	code = output_end("verify");
+	return rc == 0 ? code : EXIT_SYSTEM;
 }

@@ -192,6 +192,36 @@ a_folder_that_is_not_ours_is_left_alone(void **state)
 	stack_assert_nothing_left();
 }
 
+/* Before a word of the answer, and what is no file stays what it is. */
+static void
+logits_go_where_they_are_told_or_nothing_is_asked(void **state)
+{
+	uint8_t logits[2048 * sizeof(float)];
+	char path[128];
+	struct run run;
+	struct stat st;
+	int fd;
+
+	(void)state;
+	up("logits");
+	snprintf(path, sizeof(path), "%s/none/logits", stack_runtime);
+	run_words(&run, 100, WORDS("ask", "--name", "logits", "--logits", path, "And"));
+	assert_string_equal(run.out, "");
+	assert_non_null(strstr(run.err, path));
+	run_close(&run);
+	snprintf(path, sizeof(path), "%s/pipe", stack_runtime);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	run_do(WORDS("ask", "--name", "logits", "-n", "2", "--logits", path, "And"));
+	assert_int_equal(read(fd, logits, sizeof(logits)), sizeof(logits));
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	close(fd);
+	unlink(path);
+	run_do(WORDS("down", "--name", "logits"));
+	stack_assert_nothing_left();
+}
+
 /* The demo model's first `n` bytes, with `value` put at `at`. */
 static void
 write_damaged(const char *path, size_t n, size_t at, uint64_t value)
@@ -260,6 +290,7 @@ main(void)
 		stack_test(what_is_not_up_is_said),
 		stack_test(bad_words_are_refused_before_anything_starts),
 		stack_test(a_folder_that_is_not_ours_is_left_alone),
+		stack_test(logits_go_where_they_are_told_or_nothing_is_asked),
 		stack_test(damaged_files_are_refused_with_one_line),
 	};
 

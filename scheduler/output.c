@@ -1,0 +1,28 @@
+#include "scheduler/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/log.h"
+
+int
+output_flush(void)
+{
+	errno = 0;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	return errno ? -errno : -EIO;
+}
+
+int
+output_end(const char *command)
+{
+	struct error err;
+	int code = output_flush();
+
+	if (code == 0)
+		return 0;
+	error_sys(&err, code, "%s: writing to stdout", command);
+	log_error("%s", err.text);
+	return EXIT_SYSTEM;
+}
