@@ -52,6 +52,11 @@ STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
 
+# What was linked with CUDA does not serve a build without, nor the other way round.
+ifneq ($(CUDA),$(shell cat $(BUILD)/cuda 2>/dev/null))
+$(shell rm -rf $(BUILD)/lib $(BUILD)/bin; mkdir -p $(BUILD); echo $(CUDA) >$(BUILD)/cuda)
+endif
+
 # Objects keep their source path under obj/; programs go to bin/, where no folder has their name.
 obj = $(patsubst %,$(BUILD)/obj/%.o,$1)
 lib = $(patsubst %,$(BUILD)/lib/%.a,$1)
