@@ -50,7 +50,7 @@ lending_has_room(struct lending *lending, const struct lend_wish *wish, uint64_t
 	if (!checked_add(lending->lent - freed, wish->bytes, &after))
 		return error_set(err, -EINVAL, "%s: %" PRIu64 " bytes", wish->key, wish->bytes);
 	if (lending->cap && after > lending->cap)
-		return error_set(err, -ENOMEM,
+		return error_set(err, -EOVERFLOW,
 				 "%s: %" PRIu64 " MiB beside %" PRIu64
 				 " MiB lent is more than --vram-mib %" PRIu64,
 				 wish->key, (uint64_t)(wish->bytes / MIB),

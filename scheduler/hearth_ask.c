@@ -150,6 +150,10 @@ print_end(const struct ask_options *options, const struct asking *asking, struct
 	}
 	if (code < 0)
 		return error_sys(err, code, "writing the answer");
+	if (!options->json && !options->ids && asking->n_ids && !asking->n_text)
+		log_warn(
+		    "ask: %zu tokens without text (has the model a tokenizer?): --ids prints them",
+		    (size_t)asking->n_ids);
 	if (!strcmp(asking->finish, "error"))
 		return error_set(err, -EIO, "%.500s",
 				 asking->why.text[0] ? asking->why.text : "the worker failed");

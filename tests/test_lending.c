@@ -90,11 +90,11 @@ the_cap_holds_for_all_device_memory_together(void **state)
 	(void)state;
 	lending.cap = 100 * KIB;
 	assert_int_equal(lend("a", 60 * KIB, false, false), 0);
-	assert_int_equal(lend("b", 60 * KIB, false, false), -ENOMEM);
+	assert_int_equal(lend("b", 60 * KIB, false, false), -EOVERFLOW);
 	assert_non_null(strstr(err.text, "--vram-mib"));
 	assert_int_equal(lend("b", 40 * KIB, false, false), 0);
 	assert_int_equal(lend("c", 400 * KIB, true, false), 0);
-	assert_int_equal(lend("a", 61 * KIB, false, true), -ENOMEM);
+	assert_int_equal(lend("a", 61 * KIB, false, true), -EOVERFLOW);
 	assert_int_equal(lend("a", 60 * KIB, false, false), 0);
 	assert_false(fresh);
 	assert_int_equal(lending_release(&lending, "b", &err), 0);

@@ -11,12 +11,12 @@
 /* Copying from RAM: more of them do not copy faster. */
 #define STAGING_THREADS 8u
 
-/* What failed lies with the pinner, which may be going just now: never a reason not to start the
- * worker again. */
+/* What failed lies with the pinner, which may be going just now: no reason not to start the worker
+ * again.  But a cap that is too small (-EOVERFLOW) is the user's, and stays so. */
 static int
 from_pinner(int rc)
 {
-	return rc < 0 && error_exit_code(rc) == EXIT_INPUT ? -EIO : rc;
+	return rc < 0 && rc != -EOVERFLOW && error_exit_code(rc) == EXIT_INPUT ? -EIO : rc;
 }
 
 static uint32_t

@@ -279,6 +279,21 @@ damaged_files_are_refused_with_one_line(void **state)
 	stack_assert_nothing_left();
 }
 
+static void
+a_cap_too_small_for_the_keys_and_values_is_said_once(void **state)
+{
+	struct run run;
+
+	(void)state;
+	run_words(&run, 100,
+		  WORDS("up", stack_path("tests/data/kjv-16x1m.gguf"), "--name", "capped",
+			"--device", "cpu", "--vram-mib", "4"));
+	assert_non_null(strstr(run.err, "kv: 8 MiB"));
+	assert_non_null(strstr(run.err, "--vram-mib 4"));
+	run_close(&run);
+	stack_assert_nothing_left();
+}
+
 int
 main(void)
 {
@@ -292,6 +307,7 @@ main(void)
 		stack_test(a_folder_that_is_not_ours_is_left_alone),
 		stack_test(logits_go_where_they_are_told_or_nothing_is_asked),
 		stack_test(damaged_files_are_refused_with_one_line),
+		stack_test(a_cap_too_small_for_the_keys_and_values_is_said_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
