@@ -40,6 +40,9 @@ error_exit_code(int code)
 	case ENOENT:
 	case EACCES:
 	case EISDIR:
+	case ENOTDIR:
+	case ELOOP:
+	case ENAMETOOLONG:
 	case ENOTSUP:
 	case EBADMSG:
 	case EOVERFLOW:

@@ -39,8 +39,10 @@ start(pid_t *ret_pid, bool hangs)
 	atomic_store(&service.leave_ms, 100);
 	if (write(set[1], &one, 1) != 1)
 		_exit(1);
-	while (hangs)
-		pause();
+	if (hangs) {
+		for (;;)
+			pause();
+	}
 	while (service_wait(&service, &seen, 0)) {
 	}
 	service_close(&service);

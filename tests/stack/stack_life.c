@@ -273,6 +273,10 @@ damaged_files_are_refused_with_one_line(void **state)
 	run_words(&run, 100, WORDS("up", path, "--name", "damaged", "--device", "cpu"));
 	assert_one_line(run.err, "No such file");
 	run_close(&run);
+	snprintf(path, sizeof(path), "%s/x.gguf", stack_path(DEMO));
+	run_words(&run, 100, WORDS("up", path, "--name", "damaged", "--device", "cpu"));
+	assert_one_line(run.err, "Not a directory");
+	run_close(&run);
 	run_words(&run, 100, WORDS("up", "/tmp", "--name", "damaged", "--device", "cpu"));
 	assert_one_line(run.err, "/tmp");
 	run_close(&run);
