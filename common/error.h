@@ -19,8 +19,8 @@ __attribute__((format(printf, 3, 4))) int error_set(struct error *err, int code,
 __attribute__((format(printf, 3, 4))) int error_sys(struct error *err, int code, const char *format,
 						    ...);
 
-/* EXIT_INPUT for -EINVAL, -ENOENT, -EACCES, -EISDIR, -ENOTSUP, -EBADMSG, -EOVERFLOW, -EEXIST and
- * -ENODEV, else EXIT_SYSTEM. */
+/* EXIT_INPUT for -EINVAL, -ENOENT, -EACCES, -EISDIR, -ENOTDIR, -ELOOP, -ENAMETOOLONG, -ENOTSUP,
+ * -EBADMSG, -EOVERFLOW, -EEXIST and -ENODEV, else EXIT_SYSTEM. */
 int error_exit_code(int code);
 
 #endif
