@@ -51,6 +51,7 @@ TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
+SHIMS    := $(patsubst tests/shim/%.c,%,$(wildcard tests/shim/*.c))
 
 # What was linked with CUDA does not serve a build without, nor the other way round.
 ifneq ($(CUDA),$(shell cat $(BUILD)/cuda 2>/dev/null))
@@ -101,6 +102,11 @@ $(foreach t,$(TESTS),$(eval $(call test_rule,$t,tests/$t.c)))
 $(foreach t,$(STACK),$(eval $(call test_rule,$t,tests/stack/$t.c)))
 $(foreach t,$(BENCHES),$(eval $(call test_rule,$t,tests/bench/$t.c)))
 
+# Preloaded into whole processes, run.sh's shell among them: without sanitizers.
+$(SHIMS:%=$(BUILD)/lib/%.so): $(BUILD)/lib/%.so: tests/shim/%.c
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(CPPFLAGS) $(filter-out -fsanitize%,$(CFLAGS)) -shared -fPIC -o $@ $<
+
 define lib_rule
 $(BUILD)/lib/$1.a: $(call obj,$(filter $1/%,$(SOURCES_USED)))
 	@mkdir -p $$(@D)
@@ -132,7 +138,7 @@ check: $(TESTS:%=$(BUILD)/bin/%)
 		if [ $$s = 77 ]; then echo "== $$t: SKIPPED"; elif [ $$s != 0 ]; then failed="$$failed $$t"; fi; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-check-stack: all $(STACK:%=$(BUILD)/bin/%)
+check-stack: all $(STACK:%=$(BUILD)/bin/%) $(SHIMS:%=$(BUILD)/lib/%.so)
 	@set -e; for t in $(STACK:%=$(BUILD)/bin/%); do echo "== $$t"; $$t; done
 
 asan:  ; $(MAKE) check BUILD=build/asan  SAN=address
