@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "common/checked.h"
+#include "common/shared_memory.h"
 
 /* Maps fd at a 2 MiB aligned address, so that the kernel may use huge pages for it. */
 static int
@@ -238,8 +239,7 @@ arena_attach(struct arena *ret, const char *path, bool writable, const struct ar
 	if (arena.fd < 0)
 		return error_sys(err, -errno, "arena: %s", path);
 	rc = arena_stat(&arena, err);
-	/* Without the seal its owner could cut it under our feet, and a read would be a SIGBUS. */
-	if (rc == 0 && !(fcntl(arena.fd, F_GET_SEALS) & F_SEAL_SHRINK))
+	if (rc == 0 && !shared_memory_sealed(arena.fd))
 		rc = error_set(err, -EBADMSG, "arena: %s is not sealed against resizing", path);
 	if (rc == 0)
 		rc = arena_map(&arena, writable, err);

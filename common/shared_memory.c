@@ -44,6 +44,14 @@ shared_memory_create(struct shared_memory *ret, const char *name, uint64_t bytes
 	return 0;
 }
 
+bool
+shared_memory_sealed(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
 int
 shared_memory_attach(struct shared_memory *ret, const char *path, uint64_t bytes, struct error *err)
 {
@@ -59,7 +67,7 @@ shared_memory_attach(struct shared_memory *ret, const char *path, uint64_t bytes
 	else if ((uint64_t)st.st_size != bytes)
 		rc = error_set(err, -EBADMSG, "%s: %lld bytes, want %" PRIu64, path,
 			       (long long)st.st_size, bytes);
-	else if (!(fcntl(memory.fd, F_GET_SEALS) & F_SEAL_SHRINK))
+	else if (!shared_memory_sealed(memory.fd))
 		rc = error_set(err, -EBADMSG, "%s: not sealed against resizing", path);
 	else
 		rc = shared_memory_map(&memory, path, err);

@@ -3,6 +3,7 @@
 #ifndef HEARTH_COMMON_SHARED_MEMORY_H
 #define HEARTH_COMMON_SHARED_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -22,6 +23,9 @@ int shared_memory_create(struct shared_memory *ret, const char *name, uint64_t b
 /* Another process's, to read and write.  It must have exactly `bytes` and be sealed. */
 int shared_memory_attach(struct shared_memory *ret, const char *path, uint64_t bytes,
 			 struct error *err);
+
+/* Sealed against being cut, which would make a read of it a SIGBUS.  A file on a drive never is. */
+bool shared_memory_sealed(int fd);
 
 void shared_memory_close(struct shared_memory *memory); /* of a zeroed one is fine */
 

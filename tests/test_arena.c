@@ -13,6 +13,7 @@
 
 #include "common/arena.h"
 #include "common/shared_memory.h"
+#include "tests/scratch.h"
 
 static struct arena arena;
 static char path[SHARED_PATH_BYTES];
@@ -165,6 +166,29 @@ what_is_no_arena_is_refused(void **state)
 }
 
 static void
+a_file_on_a_drive_is_refused_as_not_sealed(void **state)
+{
+	struct shared_memory memory;
+	struct scratch scratch;
+	struct arena other;
+	char file[96];
+	int fd;
+
+	(void)state;
+	scratch_open(&scratch);
+	snprintf(file, sizeof(file), "%s/file", scratch.dir);
+	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)ARENA_SLICE_ALIGN), 0);
+	assert_int_equal(arena_attach(&other, file, false, NULL, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "sealed"));
+	assert_int_equal(shared_memory_attach(&memory, file, ARENA_SLICE_ALIGN, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "sealed"));
+	close(fd);
+	scratch_close(&scratch);
+}
+
+static void
 a_directory_that_points_outside_is_refused(void **state)
 {
 	struct arena_head *head = (void *)arena.base, good = *head;
@@ -221,6 +245,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(once_sealed_nobody_can_map_it_to_write, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(what_is_no_arena_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_file_on_a_drive_is_refused_as_not_sealed, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(a_directory_that_points_outside_is_refused, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(tables_changed_behind_the_hash_are_noticed, setup,
