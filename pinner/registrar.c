@@ -189,6 +189,10 @@ registrar_hear(struct pinner *pinner, const Hearth__State *loader, struct error 
 
 	if (!pinner->attached) {
 		rc = registrar_attach(pinner, loader->arena, err);
+		if (rc == -ENOENT) { /* its loader has just gone: the next one names another */
+			log_warn("%s: waiting for the loader to name it again", err->text);
+			return 0;
+		}
 		if (rc == 0)
 			rc = registrar_publish_arena(pinner, loader, err);
 		if (rc == 0)

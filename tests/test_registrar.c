@@ -4,9 +4,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -267,6 +269,22 @@ another_arena_is_not_followed(void **state)
 	assert_int_equal(registrar_follow(&stage.pinner, stage.loader, &stage.err), -ESTALE);
 }
 
+/* The loader died between its word and our look: its next life names an arena. */
+static void
+an_arena_that_went_with_its_loader_is_waited_for(void **state)
+{
+	char path[64];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s", stage.loader->arena->path);
+	board_text(&stage.loader->arena->path, "/proc/%d/fd/1000000", (int)getpid());
+	assert_int_equal(registrar_follow(&stage.pinner, stage.loader, &stage.err), 0);
+	assert_false(stage.pinner.attached);
+	board_text(&stage.loader->arena->path, "%s", path);
+	fill_all();
+	expect_ready();
+}
+
 #define REGISTRAR_TEST(name) cmocka_unit_test_setup_teardown(name, pin_setup, pin_teardown)
 
 int
@@ -286,6 +304,7 @@ main(void)
 		REGISTRAR_TEST(no_copy_straddles_two_registrations),
 		REGISTRAR_TEST(refused_within_a_slice_its_first_calls_stay),
 		REGISTRAR_TEST(another_arena_is_not_followed),
+		REGISTRAR_TEST(an_arena_that_went_with_its_loader_is_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
