@@ -95,6 +95,32 @@ desk_new_slots(struct pinner *pinner, const struct region *region, struct error 
 	return rc;
 }
 
+/* Slots that experts are on their way to stay; and where their successor cannot be had, nothing is
+ * said to be in them any more. */
+static int
+desk_lend_slots(struct pinner *pinner, const struct lend_wish *wish, const struct region **ret,
+		bool *ret_fresh, struct error *err)
+{
+	const struct region *old = lending_find(&pinner->lending, SLOTS_KEY);
+	struct error ignored;
+	int rc;
+
+	if (!pinner->attached || wish->host)
+		return error_set(err, pinner->attached ? -EINVAL : -EAGAIN,
+				 "slots: device memory, once the model is known");
+	if (pinner->first && wish->replace && old && old->bytes != wish->bytes)
+		return error_set(err, -EBUSY, "slots: experts are being moved");
+	rc = lending_lend(&pinner->lending, wish, ret, ret_fresh, err);
+	if (rc == 0 && *ret_fresh) {
+		rc = desk_new_slots(pinner, *ret, err);
+		if (rc < 0)
+			lending_release(&pinner->lending, SLOTS_KEY, &ignored);
+	}
+	if (!lending_find(&pinner->lending, SLOTS_KEY))
+		slot_table_close(&pinner->slots);
+	return rc;
+}
+
 static int
 desk_lend_trunk(struct pinner *pinner, const Hearth__Lend *lend, const struct region **ret,
 		struct error *err)
@@ -130,16 +156,12 @@ desk_lend(struct pinner *pinner, struct call *call, const Hearth__Lend *lend, st
 	if (lend->place != HEARTH__PLACE__PLACE_HOST && lend->place != HEARTH__PLACE__PLACE_DEVICE)
 		return error_set(err, -EINVAL, "%.80s: place %d, want 0 or 1", lend->key,
 				 (int)lend->place);
-	if (strcmp(lend->key, TRUNK_KEY) == 0) {
+	if (strcmp(lend->key, TRUNK_KEY) == 0)
 		rc = desk_lend_trunk(pinner, lend, &region, err);
-	} else {
-		if (strcmp(lend->key, SLOTS_KEY) == 0 && (!pinner->attached || wish.host))
-			return error_set(err, pinner->attached ? -EINVAL : -EAGAIN,
-					 "slots: device memory, once the model is known");
+	else if (strcmp(lend->key, SLOTS_KEY) == 0)
+		rc = desk_lend_slots(pinner, &wish, &region, &fresh, err);
+	else
 		rc = lending_lend(&pinner->lending, &wish, &region, &fresh, err);
-		if (rc == 0 && fresh && strcmp(lend->key, SLOTS_KEY) == 0)
-			rc = desk_new_slots(pinner, region, err);
-	}
 	if (rc == 0 && region)
 		desk_grant(pinner, call, region, fresh);
 	return rc;

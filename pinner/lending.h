@@ -38,7 +38,8 @@ struct lend_wish {
 
 /* *ret_region stays valid until the next release.  *ret_fresh: made just now, zeroed.
  * -EINVAL: makes no sense; -EEXIST: there with another size or place; -EOVERFLOW: over the cap;
- * -ENOMEM: no room; -ENOSPC: too many regions.  Nothing has changed then. */
+ * -ENOMEM: no room; -ENOSPC: too many regions.  Nothing has changed then, unless the room for a
+ * region that replaces another could not be had once that had made way: it is gone. */
 int lending_lend(struct lending *lending, const struct lend_wish *wish,
 		 const struct region **ret_region, bool *ret_fresh, struct error *err);
 

@@ -1,10 +1,12 @@
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -112,7 +114,7 @@ ask(const Hearth__LendRequest *request)
 }
 
 static Hearth__LendReply *
-ask_lend(const char *key, uint64_t bytes, Hearth__Place place)
+ask_region(const char *key, uint64_t bytes, Hearth__Place place, bool replace)
 {
 	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
 	Hearth__Lend lend = HEARTH__LEND__INIT;
@@ -120,13 +122,21 @@ ask_lend(const char *key, uint64_t bytes, Hearth__Place place)
 	lend.key = (char *)key;
 	lend.bytes = bytes;
 	lend.place = place;
+	lend.replace = replace;
 	request.what_case = HEARTH__LEND_REQUEST__WHAT_LEND;
 	request.lend = &lend;
 	return ask(&request);
 }
 
 static Hearth__LendReply *
-ask_move(uint64_t slot_bytes, const struct slot_move *moves, size_t n)
+ask_lend(const char *key, uint64_t bytes, Hearth__Place place)
+{
+	return ask_region(key, bytes, place, false);
+}
+
+/* Packed; the room is enough for the 8 moves that it takes. */
+static size_t
+pack_move(uint8_t ret[4096], uint64_t slot_bytes, const struct slot_move *moves, size_t n)
 {
 	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
 	Hearth__Move__One one[8], *list[8];
@@ -144,7 +154,15 @@ ask_move(uint64_t slot_bytes, const struct slot_move *moves, size_t n)
 	move.moves = list;
 	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;
 	request.move = &move;
-	return ask(&request);
+	return hearth__lend_request__pack(&request, ret);
+}
+
+static Hearth__LendReply *
+ask_move(uint64_t slot_bytes, const struct slot_move *moves, size_t n)
+{
+	uint8_t bytes[4096];
+
+	return ask_bytes(bytes, pack_move(bytes, slot_bytes, moves, n));
 }
 
 static void
@@ -292,23 +310,89 @@ released_slots_are_forgotten(void **state)
 	refused(ask_move(SLOT_BYTES, &move, 1), -ENOENT, "lend the region first");
 }
 
+/* No memfd is to be had for the new ones, and the old ones are gone. */
+static void
+slots_whose_successor_cannot_be_made_are_forgotten(void **state)
+{
+	const struct slot_move move = { 0, 0, 0 };
+	struct rlimit old, none;
+	Hearth__LendReply *reply;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	done(ask_move(SLOT_BYTES, &move, 1));
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	reply = ask_region("slots", 6 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE, true);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	refused(reply, -EMFILE, "memfd");
+	refused(ask_move(SLOT_BYTES, &move, 1), -ENOENT, "lend the region first");
+	reply = ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE);
+	assert_true(reply->granted->fresh);
+	assert_int_equal(reply->n_slots, 0);
+	done(reply);
+}
+
+static void
+move_answered(void *arg, int rc, const uint8_t *bytes, size_t n)
+{
+	(void)bytes;
+	(void)n;
+	if (rc == 0)
+		gate_pass(arg);
+}
+
+static void
+slots_are_not_replaced_while_experts_are_moved(void **state)
+{
+	const struct slot_move move = { 0, 0, 4 };
+	struct gate answered = GATE_INIT;
+	Hearth__LendReply *reply;
+	struct client *other;
+	uint8_t bytes[4096];
+	bool waits = false;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	mover_stop(&pinner, mover);
+	pinner.stopping = false;
+	assert_int_equal(client_open(&other, scratch.dir, "pinner.lend", &err), 0);
+	assert_int_equal(client_begin(other, bytes, pack_move(bytes, SLOT_BYTES, &move, 1),
+				      move_answered, &answered),
+			 0);
+	while (!waits) {
+		pthread_mutex_lock(&pinner.lock);
+		waits = pinner.first != NULL;
+		pthread_mutex_unlock(&pinner.lock);
+		sched_yield();
+	}
+	refused(ask_region("slots", 1 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE, true), -EBUSY,
+		"being moved");
+	assert_int_equal(mover_start(&pinner, &mover), 0);
+	assert_true(gate_wait(&answered, 1));
+	client_close(other);
+	reply = ask_region("slots", 1 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE, true);
+	assert_int_equal(reply->error, 0);
+	assert_true(reply->granted->fresh);
+	done(reply);
+}
+
+#define DESK_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(rubbish_is_refused_and_harms_nobody, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(
-		    a_lent_region_is_the_same_memory_for_the_next_worker, setup, teardown),
-		cmocka_unit_test_setup_teardown(
-		    a_device_that_computes_from_the_arena_has_no_trunk_to_lend, setup, teardown),
-		cmocka_unit_test_setup_teardown(moved_experts_are_in_their_slots_role_by_role,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(the_next_worker_is_told_what_the_slots_hold, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(a_move_that_makes_no_sense_changes_nothing, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(released_slots_are_forgotten, setup, teardown),
+		DESK_TEST(rubbish_is_refused_and_harms_nobody),
+		DESK_TEST(a_lent_region_is_the_same_memory_for_the_next_worker),
+		DESK_TEST(a_device_that_computes_from_the_arena_has_no_trunk_to_lend),
+		DESK_TEST(moved_experts_are_in_their_slots_role_by_role),
+		DESK_TEST(the_next_worker_is_told_what_the_slots_hold),
+		DESK_TEST(a_move_that_makes_no_sense_changes_nothing),
+		DESK_TEST(released_slots_are_forgotten),
+		DESK_TEST(slots_whose_successor_cannot_be_made_are_forgotten),
+		DESK_TEST(slots_are_not_replaced_while_experts_are_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
