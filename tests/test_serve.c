@@ -1,4 +1,5 @@
 /* worker/serve.h: what a request gets. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -300,6 +301,44 @@ a_cancel_of_another_request_changes_nothing(void **state)
 	assert_int_equal(fake_scheduler_finish(&stage->scheduler, 1, "length"), 10);
 }
 
+/* Until another request waits to be taken. */
+static void
+wait_for_next(struct stage *stage)
+{
+	bool waits = false;
+
+	while (!waits) {
+		sched_yield();
+		pthread_mutex_lock(&stage->service.lock);
+		waits = stage->requests.next != NULL;
+		pthread_mutex_unlock(&stage->service.lock);
+	}
+}
+
+static void
+a_request_that_came_with_the_cancel_of_another_can_be_cancelled(void **state)
+{
+	struct stage *stage = *state;
+	struct text first = text_make(5, 18), second = text_make(6, 19);
+
+	fake_compute_gate(&stage->compute, true);
+	send_ask(stage, &first, 1, 50);
+	fake_compute_wait_entered(&stage->compute, 1);
+	fake_scheduler_cancel(&stage->scheduler, 1);
+	send_ask(stage, &second, 2, 50);
+	wait_for_next(stage);
+	fake_compute_let(&stage->compute, 1);
+	read_tokens(stage, &first, 1, 1);
+	assert_int_equal(fake_scheduler_finish(&stage->scheduler, 1, "cancelled"), 1);
+	fake_compute_wait_entered(&stage->compute, 2);
+	assert_int_equal(stage->requests.current, 2);
+	fake_scheduler_cancel(&stage->scheduler, 2);
+	wait_for_order(stage);
+	fake_compute_gate(&stage->compute, false);
+	read_tokens(stage, &second, 2, 1);
+	assert_int_equal(fake_scheduler_finish(&stage->scheduler, 2, "cancelled"), 1);
+}
+
 #define RULE(name) cmocka_unit_test_setup_teardown(name, serve_setup, serve_teardown)
 
 int
@@ -322,6 +361,7 @@ main(void)
 		RULE(a_cancel_ends_it_between_the_batches_of_a_prompt),
 		RULE(a_cancel_ends_it_between_tokens),
 		RULE(a_cancel_of_another_request_changes_nothing),
+		RULE(a_request_that_came_with_the_cancel_of_another_can_be_cancelled),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

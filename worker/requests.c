@@ -157,10 +157,12 @@ requests_take(struct requests *requests, struct orders *ret)
 }
 
 void
-requests_ended(struct requests *requests)
+requests_ended(struct requests *requests, uint64_t request)
 {
 	pthread_mutex_lock(&requests->service->lock);
-	requests->current = 0;
-	requests->current_cancelled = false;
+	if (requests->current == request) {
+		requests->current = 0;
+		requests->current_cancelled = false;
+	}
 	pthread_mutex_unlock(&requests->service->lock);
 }

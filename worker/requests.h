@@ -48,7 +48,7 @@ struct orders {
 /* False: nothing. */
 bool requests_take(struct requests *requests, struct orders *ret);
 
-/* The one at work has ended. */
-void requests_ended(struct requests *requests);
+/* This one has ended; another that was taken in its place since goes on. */
+void requests_ended(struct requests *requests, uint64_t request);
 
 #endif

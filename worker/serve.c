@@ -41,10 +41,10 @@ serve_drop(struct serve *serve)
 {
 	if (serve->asked == NULL)
 		return;
+	requests_ended(serve->config.requests, serve->asked->generate->request);
 	hearth__to_worker__free_unpacked(serve->asked, NULL);
 	serve->asked = NULL;
 	serve->tally.request = 0;
-	requests_ended(serve->config.requests);
 	serve_report(serve, true);
 }
 
