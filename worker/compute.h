@@ -26,10 +26,10 @@ struct compute_config {
 	const uint8_t
 	    *trunk; /* slice 0 where the device reads it; (arena + slice 0's offset) on cpu */
 	uint64_t trunk_offset; /* of slice 0 in the arena: trunk + (matrix.offset - trunk_offset) */
-	void *kv;              /* compute_kv_bytes of it, lent */
+	void *kv;              /* kv_bytes of it, lent */
 	uint32_t context;      /* positions the KV cache has room for */
 	uint32_t threads;      /* cpu */
-	struct expert_place *places; /* (layers, experts), host; see compute_places_changed */
+	struct expert_place *places; /* (layers, experts), host; see places_changed */
 	/* Called once a layer's routing is known and before its experts are used, with the distinct
 	 * experts, ascending, that the call needs.  0: the layer's places are right for these (they
 	 * may have changed); < 0 ends the call with that code.  NULL: all is there. */
@@ -37,7 +37,7 @@ struct compute_config {
 	void *need_arg;
 };
 
-/* The most tokens one compute_forward takes: prompts are cut into such batches. */
+/* The most tokens one forward takes: prompts are cut into such batches. */
 #define COMPUTE_BATCH 64
 
 struct compute;
