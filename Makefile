@@ -151,7 +151,7 @@ fuzz: $(FUZZERS:%=$(BUILD)/bin/%)
 		$(BUILD)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null); done
 
 # Fuzzers say in a comment line "links: a.c b.c" what they are built from.
-$(BUILD)/bin/fuzz_%: tests/fuzz/fuzz_%.c $(PROTO_C)
+$(BUILD)/bin/fuzz_%: tests/fuzz/fuzz_%.c $(PROTO_C) $(wildcard $(FOLDERS:%=%/*.[ch]) proto/*.h)
 	@mkdir -p $(@D)
 	$(call say,FUZZ)clang -std=c11 -O1 -g -D_GNU_SOURCE -I. -I$(BUILD)/gen -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=undefined -o $@ $< $$(sed -n 's/^.*links: *//p' $<) $(PROTO_C) \
