@@ -165,6 +165,7 @@ keep_write(const struct kept *kept, const char *root, struct error *err)
 {
 	char path[PATH_MAX], new[PATH_MAX + 8];
 	FILE *file = NULL;
+	bool failed;
 	int fd, rc = 0;
 
 	snprintf(path, sizeof(path), "%s" TUNE_STATE, root);
@@ -178,8 +179,11 @@ keep_write(const struct kept *kept, const char *root, struct error *err)
 	for (uint32_t i = 0; i < N_TUNE_SWITCHES; i++)
 		if (kept->value[i][0])
 			fprintf(file, "%s %s\n", known[i].path, kept->value[i]);
-	if (ferror(file) | fclose(file) || rename(new, path) < 0)
+	failed = ferror(file) != 0;
+	if (fclose(file) != 0 || failed || rename(new, path) < 0)
 		rc = error_sys(err, errno ? -errno : -EIO, "%s", path);
+	if (rc < 0)
+		unlink(new);
 	return rc;
 }
 
