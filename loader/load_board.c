@@ -66,7 +66,7 @@ load_publish_arena(struct load *load, struct error *err)
 	if (rc == 0) {
 		fill_arena(load, named);
 		fill_reader(load, now, reader);
-		pages->numa_node = load->reserve.numa_node;
+		pages->numa_node = load->adopted ? NUMA_NODE_NONE : load->reserve.numa_node;
 		board_text(&pages->asked, "%s",
 			   load->adopted ? "" : pages_word(load->reserve.asked));
 		for (uint32_t i = 0; i < load->placement.n_slices; i++)
