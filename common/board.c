@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/endpoint.h"
+#include "common/utf8.h"
 
 #define HEARTBEAT_NS NS_PER_SECOND
 #define STATE_SOCKET_BYTES 64
@@ -243,6 +244,7 @@ board_vtext(char **field, const char *format, va_list args)
 
 	if (vasprintf(&text, format, args) < 0)
 		return; /* the old text stays */
+	utf8_clean(text);
 	if (*field != (char *)protobuf_c_empty_string)
 		free(*field);
 	*field = text;

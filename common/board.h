@@ -22,7 +22,8 @@ void board_close(struct board *board);
 Hearth__State *board_edit(struct board *board);
 void board_publish(struct board *board);
 
-/* Sets a string field of the state (between edit and publish) to a new text; frees the old one. */
+/* Sets a string field of the state (between edit and publish) to a new text, made fit by
+ * utf8_clean; frees the old one. */
 __attribute__((format(printf, 2, 3))) void board_text(char **field, const char *format, ...);
 
 /* The usual three lines: edit, set phase and reason, publish. */

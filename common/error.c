@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 int
 error_set(struct error *err, int code, const char *format, ...)
 {
@@ -13,6 +15,7 @@ error_set(struct error *err, int code, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(err->text, sizeof(err->text), format, args);
 	va_end(args);
+	utf8_clean(err->text); /* what is quoted may be anything */
 	return code;
 }
 
@@ -29,6 +32,7 @@ error_sys(struct error *err, int code, const char *format, ...)
 	n = strlen(err->text);
 	snprintf(err->text + n, sizeof(err->text) - n, ": %s",
 		 strerror_r(-code, reason, sizeof(reason)));
+	utf8_clean(err->text);
 	return code;
 }
 

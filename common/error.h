@@ -1,6 +1,6 @@
-/* What went wrong, as one line for a person.  A function that takes a struct error returns 0 or
- * -errno and writes the line on failure only: what was tried, on what, what stood there, what would
- * have been right. */
+/* What went wrong, as one line for a person, whatever it quotes (utf8_clean).  A function that
+ * takes a struct error returns 0 or -errno and writes the line on failure only: what was tried, on
+ * what, what stood there, what would have been right. */
 #ifndef HEARTH_COMMON_ERROR_H
 #define HEARTH_COMMON_ERROR_H
 

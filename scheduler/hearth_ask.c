@@ -9,11 +9,11 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "scheduler/ask_options.h"
 #include "scheduler/asking.h"
 #include "scheduler/hearth.h"
 #include "scheduler/output.h"
-#include "scheduler/utf8.h"
 
 /* Flushed each time: a reader at a pipe sees each token. */
 static int

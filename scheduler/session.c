@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "scheduler/utf8.h"
+#include "common/utf8.h"
 
 /* Room for `more` behind `n` elements of `size` bytes; doubles. */
 static int

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pcre2.h>
 
-#include "scheduler/utf8.h"
+#include "common/utf8.h"
 
 /* White space as Unicode has it: PCRE2's \s adds U+180E, which the models' own pattern lacks. */
 #define SPACE "\\x09-\\x0d\\x85\\p{Z}"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
 #include "proto/limits.h"
-#include "scheduler/utf8.h"
 
 /* GPT-2's alphabet: bytes that print (and are no space) stand for themselves, the other 68 are
  * U+0100 and on, in order.  -1: the character stands for no byte. */

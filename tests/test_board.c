@@ -109,6 +109,26 @@ slices_made_again_replace_the_old_ones(void **unused)
 	board_close(board);
 }
 
+/* Other languages refuse a message whose strings are no UTF-8. */
+static void
+texts_of_the_state_are_lines_of_utf8(void **state)
+{
+	Hearth__State *edited;
+	struct board *board;
+	struct error err;
+
+	(void)state;
+	assert_int_equal(board_open(&board, scratch.dir, "loader", &err), 0);
+	edited = board_edit(board);
+	board_text(&edited->model, "%s", "/m\xff\n.gguf");
+	assert_string_equal(edited->model, "/m??.gguf");
+	board_publish(board);
+	board_phase(board, HEARTH__PHASE__PHASE_FAILED, "a %s", "\x1b[2J");
+	assert_string_equal(board_edit(board)->reason, "a ?[2J");
+	board_publish(board);
+	board_close(board);
+}
+
 static void
 a_stage_that_is_not_there_is_said_at_once(void **unused)
 {
@@ -250,6 +270,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_question_gets_the_whole_state, setup, teardown),
 		cmocka_unit_test_setup_teardown(slices_made_again_replace_the_old_ones, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(texts_of_the_state_are_lines_of_utf8, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_stage_that_is_not_there_is_said_at_once, setup,
 						teardown),

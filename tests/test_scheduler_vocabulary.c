@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "common/gguf.h"
+#include "common/utf8.h"
 #include "scheduler/tokenizer.h"
-#include "scheduler/utf8.h"
 #include "scheduler/vocabulary.h"
 
 struct made {

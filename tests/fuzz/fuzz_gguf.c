@@ -1,6 +1,6 @@
 // links: common/gguf.c common/gguf_find.c common/gguf_cursor.c common/types.c common/error.c
 // links: common/model.c common/model_keys.c common/model_layout.c common/checksum.c
-// links: loader/placement.c loader/pieces.c
+// links: common/utf8.c loader/placement.c loader/pieces.c
 /* A GGUF header of any bytes, and of what parses the model, its placement and its pieces. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// links: scheduler/front_check.c common/error.c
+// links: scheduler/front_check.c common/error.c common/utf8.c
 /* Any bytes as each message that crosses a process: what parses can be checked and packed again,
  * and comes back the same size. */
 #include <assert.h>

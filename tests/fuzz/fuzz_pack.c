@@ -1,7 +1,7 @@
 // links: common/gguf.c common/gguf_find.c common/gguf_cursor.c common/types.c common/error.c
 // links: common/model.c common/model_keys.c common/model_layout.c common/checksum.c
 // links: loader/placement.c loader/pieces.c loader/pack.c loader/fingerprint.c loader/shard.c
-// links: loader/model_files.c loader/io.c
+// links: loader/model_files.c loader/io.c common/utf8.c
 /* A pack whose directory is any bytes, with the hash that they have: what opens it, and what places
  * the tensors that it tells of. */
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler/utf8.h"
+#include "common/utf8.h"
 
 static void
 text_ends_at_a_whole_character(void **state)
@@ -65,12 +65,37 @@ utf8_is_what_unicode_says(void **state)
 	assert_int_equal(utf8_decode((const uint8_t *)"\xf4\x90\x80\x80", 4, &back), 0);
 }
 
+static void
+cleaned_it_is_one_line_of_characters(void **state)
+{
+	const char *const cases[][2] = {
+		{ "", "" },
+		{ "caf\xc3\xa9 \xf0\x9f\x98\x80", "caf\xc3\xa9 \xf0\x9f\x98\x80" },
+		{ "a\nb\tc\x7f", "a?b?c?" },
+		{ "\x1b]0;title\x07", "?]0;title?" },
+		{ "\xc2\x9b"
+		  "31m",
+		  "??31m" }, /* a control character of two bytes */
+		{ "\xff\xfe", "??" },
+		{ "cut \xe4\xb8", "cut ??" },
+	};
+	char text[32];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		strcpy(text, cases[i][0]);
+		utf8_clean(text);
+		assert_string_equal(text, cases[i][1]);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_ends_at_a_whole_character),
 		cmocka_unit_test(utf8_is_what_unicode_says),
+		cmocka_unit_test(cleaned_it_is_one_line_of_characters),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
-#include "scheduler/utf8.h"
+#include "common/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 /* What the first byte says: bytes in all, 0 if none begins so. */
 static size_t
@@ -96,4 +97,20 @@ utf8_whole(const uint8_t *at, size_t n)
 		return n;
 	}
 	return n;
+}
+
+void
+utf8_clean(char *text)
+{
+	uint8_t *at = (uint8_t *)text;
+	size_t n = strlen(text), length;
+	uint32_t character = 0;
+
+	for (size_t i = 0; i < n; i += length) {
+		length = utf8_decode(at + i, n - i, &character);
+		if (length == 0 || character < ' ' || (character >= 0x7f && character < 0xa0)) {
+			length = length ? length : 1;
+			memset(at + i, '?', length);
+		}
+	}
 }

@@ -1,6 +1,6 @@
 /* UTF-8 as the Unicode standard defines it: no surrogates, no overlong forms, up to U+10FFFF. */
-#ifndef HEARTH_SCHEDULER_UTF8_H
-#define HEARTH_SCHEDULER_UTF8_H
+#ifndef HEARTH_COMMON_UTF8_H
+#define HEARTH_COMMON_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +16,9 @@ size_t utf8_valid(const uint8_t *at, size_t n);
 
 /* n, less the bytes at the end that may yet become a character.  Bytes that never can stay. */
 size_t utf8_whole(const uint8_t *at, size_t n);
+
+/* Makes a string fit for one line and for a message's string field: a control character, and what
+ * is no character, becomes one '?' a byte. */
+void utf8_clean(char *text);
 
 #endif
