@@ -44,7 +44,8 @@ usage() {
 		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
 		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
 		         --pin-order after|before  --pin-gib N|auto|0
-		         --pages auto|4k|thp|hugetlb  --numa-node auto|N  --profile FILE
+		         --pages auto|4k|thp|hugetlb  --numa-node auto|N
+		         --resident-gib N (experts in RAM; the others are read as needed)  --profile FILE
 		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
 	END
 }
@@ -61,17 +62,18 @@ declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|
 	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
 	[--pin-order]='after|before' [--pin-gib]='auto|[0-9]{1,7}'
 	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}'
-	[--profile]='/?[^[:space:]]+')
+	[--resident-gib]='[0-9]{1,6}(\.[0-9]{1,9})?' [--profile]='/?[^[:space:]]+')
 declare -rA WANT=([--device]='auto, cpu, cuda or cuda:N' [--read]='auto, buffered or direct'
 	[--ctx]='a whole number from 1 to 1048576' [--threads]='a whole number from 1 to 256'
 	[--vram-mib]='a whole number from 1 to 16777216'
 	[--pin-order]='after or before' [--pin-gib]='auto or a whole number from 0 on'
 	[--pages]='auto, 4k, thp or hugetlb' [--numa-node]='auto or the number of a node'
-	[--profile]='a path without blanks')
+	[--resident-gib]='a number of GiB' [--profile]='a path without blanks')
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
 	[--threads]='loader worker' [--vram-mib]=pinner
 	[--pin-order]='loader pinner' [--pin-gib]=pinner
-	[--pages]=loader [--numa-node]=loader [--profile]=worker)
+	[--pages]=loader [--numa-node]=loader 
+	[--resident-gib]=loader [--profile]='loader worker')
 
 take_name() { # words... (every command has --name; the other words go to `words`)
 	while (($#)); do

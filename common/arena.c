@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "common/checked.h"
+#include "common/model.h"
 #include "common/shared_memory.h"
 
 /* Maps fd at a 2 MiB aligned address, so that the kernel may use huge pages for it. */
@@ -151,6 +152,8 @@ arena_check_tensors(const struct arena *arena, struct error *err)
 			return error_set(err, -EBADMSG,
 					 "arena: tensor %" PRIu64 ": slice %u of %" PRIu64, i,
 					 tensor->slice, head->n_slices);
+		if (arena->experts && model_expert_layer(tensor->name, NULL) >= 0)
+			continue; /* arena_check_experts */
 		slice = &arena->slices[tensor->slice];
 		if (tensor->offset < slice->offset || !arena_tensor_extent(tensor, &extent) ||
 		    !checked_add(tensor->offset, extent, &end) ||
@@ -159,6 +162,58 @@ arena_check_tensors(const struct arena *arena, struct error *err)
 					 tensor->name);
 	}
 	return 0;
+}
+
+/* Each resident expert's matrix lies in its layer's slice, and an expert is resident whole. */
+static int
+arena_check_role(const struct arena *arena, const struct arena_tensor *tensor, uint64_t layer,
+		 enum role role, struct error *err)
+{
+	uint64_t n = tensor->dims[2], layers = arena->head->n_slices - 2, bytes, end;
+	const struct arena_slice *slice = &arena->slices[1 + layer];
+
+	if (n == 0 || tensor->bytes % n || layer >= layers || tensor->slice != 1 + layer ||
+	    arena->head->n_experts / layers != n || arena->head->n_experts % layers)
+		return error_set(err, -EBADMSG,
+				 "arena: %s: %" PRIu64 " experts of %" PRIu64 " in %" PRIu64
+				 " layers",
+				 tensor->name, n, arena->head->n_experts, layers);
+	bytes = tensor->bytes / n;
+	for (uint64_t i = 0; i < n; i++) {
+		const uint64_t *at = arena->experts[layer * n + i].role_offset;
+
+		if (!at[ROLE_GATE] != !at[role] ||
+		    (at[role] && (at[role] < slice->offset || !checked_add(at[role], bytes, &end) ||
+				  end > slice->offset + slice->bytes)))
+			return error_set(err, -EBADMSG,
+					 "arena: %s: expert %" PRIu64 " at %" PRIu64
+					 ": outside its slice, or not whole",
+					 tensor->name, i, at[role]);
+	}
+	return 0;
+}
+
+static int
+arena_check_experts(const struct arena *arena, struct error *err)
+{
+	const struct arena_head *head = arena->head;
+	int rc = 0;
+
+	if (!arena->experts)
+		return 0;
+	if (head->n_slices < 3)
+		return error_set(err, -EBADMSG,
+				 "arena: %" PRIu64 " slices, with a budget want 3 at least",
+				 head->n_slices);
+	for (uint64_t i = 0; i < head->n_tensors && rc == 0; i++) {
+		enum role role;
+		int layer = model_expert_layer(arena->tensors[i].name, &role);
+
+		if (layer >= 0)
+			rc =
+			    arena_check_role(arena, &arena->tensors[i], (uint64_t)layer, role, err);
+	}
+	return rc;
 }
 
 int
@@ -177,6 +232,9 @@ arena_check(struct arena *arena, struct error *err)
 			arena->bytes) ||
 	    !table_fits(head->tensors_offset, head->n_tensors, sizeof(struct arena_tensor),
 			arena->bytes) ||
+	    (head->flags & ~ARENA_BUDGET) ||
+	    !table_fits(head->experts_offset, head->n_experts, sizeof(struct arena_expert),
+			arena->bytes) ||
 	    !table_fits(head->header_offset, head->header_bytes, 1, arena->bytes) ||
 	    !memchr(head->model, '\0', sizeof(head->model)))
 		return error_set(err, -EBADMSG,
@@ -185,9 +243,13 @@ arena_check(struct arena *arena, struct error *err)
 	arena->head = head;
 	arena->tensors = (const void *)(arena->base + head->tensors_offset);
 	arena->slices = (const void *)(arena->base + head->slices_offset);
+	arena->experts =
+	    head->flags & ARENA_BUDGET ? (const void *)(arena->base + head->experts_offset) : NULL;
 	rc = arena_check_slices(arena, err);
 	if (rc == 0)
 		rc = arena_check_tensors(arena, err);
+	if (rc == 0)
+		rc = arena_check_experts(arena, err);
 	if (rc < 0)
 		return rc;
 	hash = arena_layout_hash(arena);
@@ -202,10 +264,13 @@ uint64_t
 arena_layout_hash(const struct arena *arena)
 {
 	const struct arena_head *head = arena->head;
-	uint64_t hash[2];
+	uint64_t hash[3] = { 0 };
 
 	hash[0] = XXH3_64bits(arena->tensors, head->n_tensors * sizeof(struct arena_tensor));
 	hash[1] = XXH3_64bits(arena->slices, head->n_slices * sizeof(struct arena_slice));
+	if (arena->experts)
+		hash[2] =
+		    XXH3_64bits(arena->experts, head->n_experts * sizeof(struct arena_expert));
 	return XXH3_64bits(hash, sizeof(hash));
 }
 

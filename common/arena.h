@@ -7,6 +7,13 @@
  *   slices[0].offset  the trunk: all tensors that are not experts; 2 MiB aligned, as each slice
  *   slices[i].offset  the experts of MoE layer i - 1
  *
+ * With a resident budget (ARENA_BUDGET) a layer's slice holds its resident experts only, each of
+ * their matrices at a place of its own, which the table of experts tells; an expert tensor's own
+ * offset then says no more than where its slice begins.  A last slice, "window", is where the
+ * loader brings the others for a while.
+ *
+ *   experts_offset    struct arena_expert [n_experts]: (layers, experts)
+ *
  * The directory (all before slice 0) is complete before the arena is named to anybody.  Which
  * slices are filled is not said here but in the stages' states.  The loader makes the arena and
  * alone writes to it; everybody else maps it read-only.  The kernel frees it with its last holder.
@@ -61,13 +68,23 @@ struct arena_slice {
 	uint64_t bytes; /* padding included; a multiple of 4096 */
 };
 
+/* Where an expert's gate, up and down lie in the arena; all 0: it is not resident. */
+struct arena_expert {
+	uint64_t role_offset[3];
+};
+
+#define ARENA_BUDGET (1ull << 0)
+
 struct arena_head {
 	uint64_t magic;
 	uint64_t bytes; /* of the whole memfd; a multiple of ARENA_SLICE_ALIGN */
 	uint64_t fingerprint;
-	uint64_t layout_hash; /* of the two tables */
+	uint64_t layout_hash; /* of the tables */
+	uint64_t flags;
+	uint64_t budget_bytes; /* as it was asked for; 0 without ARENA_BUDGET */
 	uint64_t tensors_offset, n_tensors;
 	uint64_t slices_offset, n_slices;
+	uint64_t experts_offset, n_experts; /* of all layers; 0 without ARENA_BUDGET */
 	uint64_t header_offset, header_bytes;
 	char model[256]; /* path of the first shard, cut if longer */
 };
@@ -81,6 +98,7 @@ struct arena {
 	const struct arena_head *head;
 	const struct arena_tensor *tensors;
 	const struct arena_slice *slices;
+	const struct arena_expert *experts; /* NULL without ARENA_BUDGET */
 };
 
 /* A new memfd of `bytes` (rounded up to ARENA_SLICE_ALIGN), sealed against resizing, mapped to
@@ -113,7 +131,7 @@ int arena_attach(struct arena *ret, const char *path, bool writable, const struc
 /* Checks the directory (bounds, order, alignment, both hashes' presence) and sets the pointers. */
 int arena_check(struct arena *arena, struct error *err);
 
-/* Hash of the two tables, as head->layout_hash must be. */
+/* Hash of the tables, as head->layout_hash must be. */
 uint64_t arena_layout_hash(const struct arena *arena);
 
 /* No new writable mapping from now on (the existing one stays).  -errno. */

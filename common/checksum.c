@@ -120,6 +120,56 @@ checksum_plan_open(struct checksum_plan *ret, const struct arena_tensor *tensors
 	return 0;
 }
 
+/* Where the unit, expert `expert` of its tensor, is; 0: not resident.  Trunk units stay. */
+static uint64_t
+kept_place(const struct checksum_unit *unit, const struct arena_tensor *tensor,
+	   const struct arena_expert *experts, uint64_t expert)
+{
+	enum role role;
+	int layer = model_expert_layer(tensor->name, &role);
+
+	if (layer < 0)
+		return unit->offset;
+	return experts[(uint64_t)layer * tensor->dims[2] + expert].role_offset[role];
+}
+
+void
+checksum_plan_keep(struct checksum_plan *plan, const struct arena_tensor *tensors,
+		   const struct arena_expert *experts, uint64_t *each)
+{
+	uint64_t next = 0, expert = 0, i = 0;
+
+	for (uint64_t slice = 0; slice < plan->n_slices; slice++) {
+		uint64_t end = plan->first[slice + 1];
+
+		plan->first[slice] = next;
+		for (; i < end; i++) {
+			struct checksum_unit unit = plan->units[i];
+
+			expert = i && plan->units[i - 1].tensor == unit.tensor ? expert + 1 : 0;
+			unit.offset = kept_place(&unit, &tensors[unit.tensor], experts, expert);
+			if (unit.offset == 0)
+				continue;
+			if (each)
+				each[next] = each[i];
+			plan->units[next++] = unit;
+		}
+	}
+	plan->first[plan->n_slices] = next;
+	plan->n_units = next;
+}
+
+int
+checksum_plan_open_arena(struct checksum_plan *ret, const struct arena *arena, struct error *err)
+{
+	int rc = checksum_plan_open(ret, arena->tensors, arena->head->n_tensors,
+				    arena->head->n_slices, err);
+
+	if (rc == 0 && arena->experts)
+		checksum_plan_keep(ret, arena->tensors, arena->experts, NULL);
+	return rc;
+}
+
 void
 checksum_plan_close(struct checksum_plan *plan)
 {

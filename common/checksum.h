@@ -29,6 +29,13 @@ struct checksum_plan {
 
 int checksum_plan_open(struct checksum_plan *ret, const struct arena_tensor *tensors,
 		       uint64_t n_tensors, uint64_t n_slices, struct error *err);
+/* With a resident budget: keeps the experts' units that are resident, at their places in `experts`
+ * (layers, experts of each).  `each` (may be NULL) has a value a unit, and keeps the same ones. */
+void checksum_plan_keep(struct checksum_plan *plan, const struct arena_tensor *tensors,
+			const struct arena_expert *experts, uint64_t *each);
+/* Of an arena as it is. */
+int checksum_plan_open_arena(struct checksum_plan *ret, const struct arena *arena,
+			     struct error *err);
 void checksum_plan_close(struct checksum_plan *plan);
 
 uint64_t checksum_unit_hash(const struct checksum_unit *unit, const uint8_t *arena_base);

@@ -77,6 +77,10 @@ void model_close(struct model *model); /* of a zeroed one is fine */
 /* The MoE layer whose experts a tensor holds, and its role (may be NULL); -1: a trunk tensor. */
 int model_expert_layer(const char *tensor_name, enum role *ret_role);
 
+/* Where one role of an expert lies in the arena; 0: outside the resident budget. */
+uint64_t arena_expert_offset(const struct arena *arena, const struct model *model, uint32_t layer,
+			     uint32_t expert, enum role role);
+
 /* An expert copied into a slot: its roles side by side, each at a multiple of EXPERT_ALIGN. */
 #define EXPERT_ALIGN 256u
 uint64_t model_slot_offset(const struct model_layer *layer, enum role role);

@@ -54,6 +54,18 @@ model_expert_layer(const char *tensor_name, enum role *ret_role)
 }
 
 uint64_t
+arena_expert_offset(const struct arena *arena, const struct model *model, uint32_t layer,
+		    uint32_t expert, enum role role)
+{
+	const struct experts *at = &model->layers[layer].role[role];
+	uint64_t which = (uint64_t)layer * model->n_experts + expert;
+
+	if (!arena->experts)
+		return at->offset + expert * at->stride;
+	return which < arena->head->n_experts ? arena->experts[which].role_offset[role] : 0;
+}
+
+uint64_t
 model_slot_offset(const struct model_layer *layer, enum role role)
 {
 	uint64_t offset = 0;

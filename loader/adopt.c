@@ -66,3 +66,36 @@ adopt_arena(struct arena *ret, const char *dir, const struct arena_head *head, b
 	hearth__state__free_unpacked(pinner, NULL);
 	return taken;
 }
+
+static bool
+look_at_set(const Hearth__Arena *named, uint64_t fingerprint, uint64_t budget, uint64_t n,
+	    bool *ret)
+{
+	struct arena arena;
+	struct error why;
+	bool same;
+
+	if (!named || !named->path || !named->path[0] || named->fingerprint != fingerprint ||
+	    arena_attach(&arena, named->path, false, NULL, &why) < 0)
+		return false;
+	same = arena.experts && arena.head->fingerprint == fingerprint &&
+	       arena.head->budget_bytes == budget && arena.head->n_experts == n;
+	for (uint64_t i = 0; i < n && same; i++)
+		ret[i] = arena.experts[i].role_offset[0] != 0;
+	arena_close(&arena);
+	return same;
+}
+
+bool
+adopt_resident(const char *dir, uint64_t fingerprint, uint64_t budget, uint64_t n, bool *ret)
+{
+	Hearth__State *pinner;
+	struct error why;
+	bool taken;
+
+	if (board_ask(dir, "pinner", ASK_MS, &pinner, &why) < 0)
+		return false;
+	taken = look_at_set(pinner->arena, fingerprint, budget, n, ret);
+	hearth__state__free_unpacked(pinner, NULL);
+	return taken;
+}

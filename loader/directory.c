@@ -18,12 +18,17 @@ directory_head(const struct placement *placement, const struct model_files *file
 		.n_tensors = files->n_tensors,
 		.slices_offset = placement->slices_offset,
 		.n_slices = placement->n_slices,
+		.flags = placement->experts ? ARENA_BUDGET : 0,
+		.budget_bytes = placement->budget_bytes,
+		.experts_offset = placement->experts_offset,
+		.n_experts = placement->n_experts,
 		.header_offset = placement->header_offset,
 		.header_bytes = files->shards[0].gguf.header_bytes,
 	};
 	struct arena tables = { .head = &head,
 				.tensors = files->tensors,
-				.slices = placement->slices };
+				.slices = placement->slices,
+				.experts = placement->experts };
 
 	snprintf(head.model, sizeof(head.model), "%s", files->shards[0].path);
 	head.layout_hash = arena_layout_hash(&tables);
@@ -46,6 +51,9 @@ directory_write(struct arena *arena, const struct arena_head *head,
 	       head->n_tensors * sizeof(*files->tensors));
 	memcpy(arena->base + head->slices_offset, placement->slices,
 	       head->n_slices * sizeof(*placement->slices));
+	if (placement->experts)
+		memcpy(arena->base + head->experts_offset, placement->experts,
+		       head->n_experts * sizeof(*placement->experts));
 	memcpy(arena->base + head->header_offset, files->shards[0].header, head->header_bytes);
 	return arena_check(arena, err);
 }

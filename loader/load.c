@@ -11,6 +11,7 @@
 #include "loader/adopt.h"
 #include "loader/directory.h"
 #include "loader/load_board.h"
+#include "loader/load_budget.h"
 #include "loader/load_choice.h"
 #include "loader/load_pages.h"
 
@@ -28,9 +29,13 @@ load_plan(struct load *load, struct error *err)
 	if (rc < 0)
 		return rc;
 	snprintf(load->name, sizeof(load->name), "%s", model.name);
+	rc = load_budget_plan(load, &model, err);
 	model_close(&model);
-	rc = placement_open(&load->placement, files->tensors, files->n_tensors,
-			    files->shards[0].gguf.header_bytes, err);
+	if (rc < 0)
+		return rc;
+	rc = placement_open_resident(&load->placement, files->tensors, files->n_tensors,
+				     files->shards[0].gguf.header_bytes,
+				     load->resident.in ? &load->resident : NULL, err);
 	if (rc < 0)
 		return rc;
 	rc = strcmp(load->options->read, "direct") == 0 ? load_check_direct(load, err) : 0;
@@ -46,6 +51,8 @@ load_plan(struct load *load, struct error *err)
 	if (rc == 0 && files->hashes && files->n_hashes != load->plan.n_units)
 		rc = error_set(err, -EBADMSG, "%s: %" PRIu64 " checksums, want %" PRIu64,
 			       files->shards[0].path, files->n_hashes, load->plan.n_units);
+	if (rc == 0 && load_has_window(load))
+		rc = load_budget_keep(load, err);
 	return rc;
 }
 
@@ -87,8 +94,14 @@ load_take_arena(struct load *load, struct error *err)
 	load->adopted =
 	    !load->without_pool && adopt_arena(&load->arena, load->options->dir, &load->head,
 					       load->filled, load->checksums, &why);
+	if (load->adopted && load_has_window(load) && !load->arena.writable) {
+		arena_close(&load->arena);
+		memset(load->filled, 0, load->placement.n_slices * sizeof(*load->filled));
+		load->adopted = false;
+		error_set(&why, 0, "the pinner's cannot be written to");
+	}
 	if (load->adopted) {
-		if (!load->arena.writable)
+		if (!load->arena.writable && !load_has_window(load))
 			complete_sealed(load);
 		for (uint32_t i = 0; i < load->placement.n_slices; i++)
 			filled += load->filled[i];
@@ -99,6 +112,8 @@ load_take_arena(struct load *load, struct error *err)
 		log_info("a new arena of %" PRIu64 " MiB: %s", load->head.bytes >> 20, why.text);
 		rc = make_arena(load, err);
 	}
+	if (rc == 0 && load_has_window(load))
+		load_budget_settle(load);
 	if (rc == 0)
 		rc = pieces_open(&load->pieces, &load->placement, &load->plan, load->filled, err);
 	if (rc == 0)
@@ -114,12 +129,17 @@ int
 load_open_desk(struct load *load, struct error *err)
 {
 	struct fetch_source source;
-	int rc = demand_open(&load->demand, &load->plan, load->files.tensors, &load->pieces,
-			     load->queue, err);
+	int rc;
 
+	if (load_has_window(load))
+		rc = load_budget_open_outside(load, err);
+	else
+		rc = demand_open(&load->demand, &load->plan, load->files.tensors, &load->pieces,
+				 load->queue, err);
 	if (rc < 0)
 		return rc;
-	source = demand_source(load->demand);
+	source =
+	    load_has_window(load) ? outside_source(load->outside) : demand_source(load->demand);
 	return fetch_desk_open(&load->desk, load->options->dir, &source, err);
 }
 
@@ -217,24 +237,38 @@ load_read(struct load *load, struct error *err)
 static void
 log_checksums(const struct load *load)
 {
-	for (uint32_t i = 0; i < load->placement.n_slices; i++)
+	for (uint32_t i = 0; i < load->placement.n_slices - load_has_window(load); i++)
 		log_info("checksum of %s: %016" PRIx64, load->placement.slices[i].name,
 			 load->checksums[i]);
 	log_info("checksum of the arena: %016" PRIx64,
 		 checksum_whole(load->checksums, load->placement.n_slices));
 }
 
+static int
+seal(struct load *load, struct error *err)
+{
+	int rc = arena_seal(&load->arena);
+
+	return rc < 0 ? error_sys(err, rc, "arena: sealing against writing") : 0;
+}
+
 int
 load_finish(struct load *load, struct error *err)
 {
-	int rc = load->arena.writable ? arena_seal(&load->arena) : 0;
+	int rc = 0;
 
+	if (load_has_window(load))
+		rc = load_budget_built(load, err);
+	else if (load->arena.writable)
+		rc = seal(load, err);
 	if (rc < 0)
-		return error_sys(err, rc, "arena: sealing against writing");
+		return rc;
 	if (load->options->verify)
 		log_checksums(load);
 	load_publish_ready(load);
 	load_publish_pages(load);
+	if (load_has_window(load))
+		return 0;
 	model_files_close(&load->files);
 	return 0;
 }
@@ -245,6 +279,8 @@ load_fail(struct load *load, int rc, const struct error *why)
 	board_phase(load->board, HEARTH__PHASE__PHASE_FAILED, "%s", why->text);
 	if (load->demand)
 		demand_end(load->demand, rc, why);
+	if (load->outside)
+		outside_end(load->outside, rc, why);
 }
 
 void
@@ -252,11 +288,13 @@ load_close(struct load *load)
 {
 	struct error why;
 
-	if (load->demand) {
-		error_set(&why, -ECANCELED, "the loader leaves");
+	error_set(&why, -ECANCELED, "the loader leaves");
+	if (load->demand)
 		demand_end(load->demand, -ECANCELED, &why);
-	}
+	if (load->outside)
+		outside_end(load->outside, -ECANCELED, &why);
 	fetch_desk_close(load->desk);
+	load_budget_close(load);
 	demand_close(load->demand);
 	pin_wait_close(load->pin_wait);
 	populate_close(load->populate);

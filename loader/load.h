@@ -10,6 +10,7 @@
 #include "loader/cache_calls.h"
 #include "loader/choice.h"
 #include "loader/demand.h"
+#include "loader/outside.h"
 #include "loader/pin_wait.h"
 #include "loader/reader.h"
 #include "loader/reserve.h"
@@ -22,8 +23,10 @@ struct load_options {
 	enum arena_pages pages;
 	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
-	bool pin_before;  /* a slice is written only once the pinner is through with it */
-	const char *pack; /* the file to make; NULL: load */
+	bool pin_before;     /* a slice is written only once the pinner is through with it */
+	const char *pack;    /* the file to make; NULL: load */
+	double resident_gib; /* of experts and window; 0: the whole model */
+	const char *profile; /* which experts; NULL: the first ones of each layer */
 	/* The system, as tests put others in its place. */
 	const struct io_calls *io;
 	const struct cache_calls *cache;
@@ -34,7 +37,7 @@ struct load_options {
 /* With a resident budget, before load_take_arena. */
 struct load_budget {
 	bool set;
-	uint64_t resident; /* min(budget, all experts) and the trunk */
+	uint64_t resident; /* bytes the arena will still take */
 	uint64_t outside;  /* bytes of experts that are read as they are needed */
 };
 
@@ -49,6 +52,9 @@ struct load {
 	struct arena_head head;
 	struct available available; /* before the arena was reserved */
 	struct load_budget budget;
+	struct resident resident; /* with a budget, as the next two */
+	struct outside *outside;
+	uint64_t *outside_hashes; /* (layers, experts, N_ROLES) of a pack */
 	struct choice choice;
 	char fallback[512]; /* why direct, once chosen, was not to be had */
 	struct arena arena;
@@ -61,12 +67,19 @@ struct load {
 	uint32_t threads;          /* that read */
 	struct pieces pieces;
 	struct piece_queue *queue;
-	struct demand *demand;
+	struct demand *demand; /* without a budget */
 	struct fetch_desk *desk;
 	struct pin_wait *pin_wait; /* from the first read on, with pin_before */
 	uint64_t published_bytes;  /* as the board had them last */
 	atomic_bool read_ended;
 };
+
+/* With a resident budget that is smaller than the model. */
+static inline bool
+load_has_window(const struct load *load)
+{
+	return load->placement.experts != NULL;
+}
 
 /* Reads the headers, checks the model whole and decides every place.  Nothing is allocated for the
  * weights yet. */
@@ -81,7 +94,7 @@ int load_open_desk(struct load *load, struct error *err);
 /* Reads what is not filled; returns when all is, or with -ECANCELED when the process leaves. */
 int load_read(struct load *load, struct error *err);
 
-/* No more writing; the files are let go. */
+/* No more writing; the files are let go.  With a budget both go on. */
 int load_finish(struct load *load, struct error *err);
 
 /* The start has failed: said on the board and to who waits on `loader.fetch`. */

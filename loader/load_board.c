@@ -104,6 +104,8 @@ load_demanded(void *arg)
 
 	if (load->demand)
 		demand_look(load->demand);
+	if (load->outside)
+		outside_look(load->outside);
 }
 
 void

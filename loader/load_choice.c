@@ -51,7 +51,6 @@ arena_to_come(const struct load *load)
 		return 0;
 	if (load->budget.set)
 		return bytes;
-
 	for (uint32_t i = 0; i < load->placement.n_slices; i++)
 		if (load->filled[i])
 			bytes -= load->placement.slices[i].bytes;

@@ -18,26 +18,35 @@
 /* What is needed with no expert resident: all but their slices, and the window, which is as large
  * as the largest of these. */
 static uint64_t
-room_floor(const struct load *load)
+room_floor(const struct load *load, uint64_t *ret_window)
 {
 	const struct placement *placement = &load->placement;
 	uint64_t experts = 0, window = 0;
 
+	if (load_has_window(load)) {
+		*ret_window = load->resident.slot_bytes * load->resident.n_experts;
+		for (uint32_t i = 1; i < placement->n_slices; i++)
+			experts += placement->slices[i].bytes;
+		return load->head.bytes - experts + *ret_window;
+	}
 	for (uint32_t i = 1; i < placement->n_slices; i++) {
 		experts += placement->slices[i].bytes;
 		if (placement->slices[i].bytes > window)
 			window = placement->slices[i].bytes;
 	}
+	*ret_window = window;
 	return load->head.bytes - experts + window;
 }
 
 static int
 reserve_once(struct load *load, bool without_pool, struct error *err)
 {
+	uint64_t window, floor = room_floor(load, &window);
 	const struct reserve_want want = {
 		.need = { .model = load->files.shards[0].path,
 			  .bytes = load->head.bytes,
-			  .floor = room_floor(load) },
+			  .floor = floor,
+			  .window = window },
 		.available = &load->available,
 		.root = load->options->root,
 		.pages = load->options->pages,

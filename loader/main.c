@@ -42,7 +42,8 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 					.root = "" };
 	const char *wanted_pages = "auto", *node = "auto";
 	const char *order = "after";
-	uint64_t threads = 0; /* as the reader likes */
+	uint64_t threads = 0;   /* as the reader likes */
+	double resident = -1.0; /* the whole model */
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--read", .kind = OPTION_TEXT, .to = &options.read, .choices = reads },
@@ -51,6 +52,8 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		{ .name = "--numa-node", .kind = OPTION_TEXT, .to = &node },
 		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
 		{ .name = "--pack", .kind = OPTION_TEXT, .to = &options.pack },
+		{ .name = "--resident-gib", .kind = OPTION_FLOAT, .to = &resident },
+		{ .name = "--profile", .kind = OPTION_TEXT, .to = &options.profile },
 		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
 	};
 	uint32_t n_words = 0;
@@ -65,6 +68,9 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		return error_set(err, -EINVAL,
 				 "want a model: loader --dir DIR [OPTIONS] MODEL.gguf, or loader "
 				 "--pack FILE MODEL.gguf");
+	if (resident != -1.0 && !(resident > 0 && resident < 1 << 24))
+		return error_set(err, -EINVAL, "--resident-gib %g: want more than 0 GiB", resident);
+	options.resident_gib = resident > 0 ? resident : 0;
 	options.threads = (uint32_t)threads;
 	pages_of_word(&options.pages, wanted_pages); /* one of the choices */
 	if (strcmp(node, "auto") != 0)

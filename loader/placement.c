@@ -13,12 +13,19 @@
 /* No arena is larger; keeps sums of sizes far from wrapping. */
 #define MAX_ARENA_BYTES (1ull << 46)
 
+/* What is placed as one: a tensor, or with a resident set an expert's matrix. */
+struct item {
+	uint32_t shard, slice;
+	uint64_t file_offset, bytes;
+	bool strided; /* with other tensors' bytes between its own */
+	uint64_t *to;
+};
+
 /* By slice, and inside one as the files have them. */
 static int
 compare_places(const void *a, const void *b)
 {
-	const struct arena_tensor *x = *(const struct arena_tensor *const *)a;
-	const struct arena_tensor *y = *(const struct arena_tensor *const *)b;
+	const struct item *x = a, *y = b;
 
 	if (x->slice != y->slice)
 		return x->slice < y->slice ? -1 : 1;
@@ -53,8 +60,10 @@ place_directory(struct placement *p, uint64_t n_tensors, uint64_t header_bytes)
 {
 	p->tensors_offset = round_up(sizeof(struct arena_head), 64);
 	p->slices_offset = p->tensors_offset + n_tensors * sizeof(struct arena_tensor);
-	p->header_offset =
+	p->experts_offset =
 	    round_up(p->slices_offset + p->n_slices * sizeof(struct arena_slice), 64);
+	p->header_offset =
+	    round_up(p->experts_offset + p->n_experts * sizeof(struct arena_expert), 64);
 	p->bytes = round_up(p->header_offset + header_bytes, ARENA_SLICE_ALIGN);
 }
 
@@ -81,64 +90,149 @@ end_run(struct placement *p)
 
 /* p->bytes, a multiple of IO_BLOCK, is where the last run's blocks end. */
 static void
-place_tensor(struct placement *p, struct arena_tensor *tensor)
+place_item(struct placement *p, const struct item *item)
 {
 	struct run *run = p->n_runs ? &p->runs[p->n_runs - 1] : NULL;
-	uint64_t end = run ? run->file_offset + run->bytes : 0, extent = 0;
+	uint64_t end = run ? run->file_offset + run->bytes : 0;
 
-	arena_tensor_extent(tensor, &extent); /* fits: assign_slices has looked */
-	if (run && run->slice == tensor->slice && run->shard == tensor->shard &&
-	    (tensor->file_offset >= end ? tensor->file_offset - end < IO_BLOCK
-					: tensor->stride != 0)) {
-		if (tensor->file_offset + extent > end)
-			run->bytes = tensor->file_offset + extent - run->file_offset;
+	if (run && run->slice == item->slice && run->shard == item->shard &&
+	    (item->file_offset >= end ? item->file_offset - end < IO_BLOCK : item->strided)) {
+		if (item->file_offset + item->bytes > end)
+			run->bytes = item->file_offset + item->bytes - run->file_offset;
 	} else {
 		run = &p->runs[p->n_runs++];
-		*run = (struct run){ .shard = tensor->shard,
-				     .slice = tensor->slice,
-				     .file_offset = tensor->file_offset,
-				     .arena_offset = p->bytes + tensor->file_offset % IO_BLOCK,
-				     .bytes = extent };
+		*run = (struct run){ .shard = item->shard,
+				     .slice = item->slice,
+				     .file_offset = item->file_offset,
+				     .arena_offset = p->bytes + item->file_offset % IO_BLOCK,
+				     .bytes = item->bytes };
 	}
-	tensor->offset = run->arena_offset + (tensor->file_offset - run->file_offset);
+	*item->to = run->arena_offset + (item->file_offset - run->file_offset);
 	end_run(p);
+}
+
+uint64_t
+placement_expert_at(const struct arena_tensor *tensor, uint64_t expert)
+{
+	return tensor->file_offset +
+	       expert * (tensor->stride ? tensor->stride : tensor->bytes / tensor->dims[2]);
+}
+
+/* The resident experts' matrices of the tensor.  Returns how many. */
+static uint64_t
+list_experts(struct placement *p, const struct resident *resident,
+	     const struct arena_tensor *tensor, uint32_t layer, enum role role, struct item *ret)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < resident->n_experts; i++) {
+		uint64_t which = (uint64_t)layer * resident->n_experts + i;
+
+		if (resident->in[which])
+			ret[n++] = (struct item){ .shard = tensor->shard,
+						  .slice = tensor->slice,
+						  .file_offset = placement_expert_at(tensor, i),
+						  .bytes = tensor->bytes / resident->n_experts,
+						  .to = &p->experts[which].role_offset[role] };
+	}
+	return n;
+}
+
+static uint64_t
+list_items(struct placement *p, const struct resident *resident, struct arena_tensor *tensors,
+	   uint64_t n_tensors, struct item *ret)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < n_tensors; i++) {
+		struct arena_tensor *tensor = &tensors[i];
+		uint64_t extent = 0;
+		enum role role;
+		int layer = model_expert_layer(tensor->name, &role);
+
+		if (resident && layer >= 0) {
+			n += list_experts(p, resident, tensor, (uint32_t)layer, role, ret + n);
+			continue;
+		}
+		arena_tensor_extent(tensor, &extent); /* fits: assign_slices has looked */
+		ret[n++] = (struct item){ .shard = tensor->shard,
+					  .slice = tensor->slice,
+					  .file_offset = tensor->file_offset,
+					  .bytes = extent,
+					  .strided = tensor->stride != 0,
+					  .to = &tensor->offset };
+	}
+	qsort(ret, n, sizeof(*ret), compare_places);
+	return n;
+}
+
+static void
+place_all(struct placement *p, const struct item *items, uint64_t n)
+{
+	uint32_t begun = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		while (begun <= items[i].slice)
+			begin_slice(p, begun++);
+		place_item(p, &items[i]);
+	}
+	while (begun < p->n_slices)
+		begin_slice(p, begun++);
+}
+
+static void
+place_window(struct placement *p, const struct resident *resident, struct arena_tensor *tensors,
+	     uint64_t n_tensors)
+{
+	struct arena_slice *window = &p->slices[p->n_slices - 1];
+
+	snprintf(window->name, sizeof(window->name), "window");
+	window->bytes = resident->window_slots * resident->slot_bytes;
+	p->bytes = window->offset + window->bytes;
+	p->budget_bytes = resident->budget;
+	for (uint64_t i = 0; i < n_tensors; i++)
+		if (model_expert_layer(tensors[i].name, NULL) >= 0)
+			tensors[i].offset = p->slices[tensors[i].slice].offset;
+}
+
+int
+placement_open_resident(struct placement *ret, struct arena_tensor *tensors, uint64_t n_tensors,
+			uint64_t header_bytes, const struct resident *resident, struct error *err)
+{
+	int64_t n_slices = assign_slices(tensors, n_tensors);
+	uint64_t all = resident ? (uint64_t)resident->n_layers * resident->n_experts : 0;
+	uint64_t most = n_tensors + all * N_ROLES;
+	struct placement p = { .n_slices = (uint32_t)n_slices + (resident != NULL),
+			       .n_experts = all };
+	struct item *items;
+
+	if (n_slices < 0)
+		return error_set(err, -EOVERFLOW, "model: more than %llu bytes of tensors",
+				 MAX_ARENA_BYTES);
+	items = calloc(most + 1, sizeof(*items));
+	p.slices = calloc(p.n_slices, sizeof(*p.slices));
+	p.runs = calloc(most + 1, sizeof(*p.runs));
+	p.experts = resident ? calloc(all + 1, sizeof(*p.experts)) : NULL;
+	if (!items || !p.slices || !p.runs || (resident && !p.experts)) {
+		free(items);
+		placement_close(&p);
+		return error_sys(err, -ENOMEM, "%" PRIu64 " tensors", most);
+	}
+	place_directory(&p, n_tensors, header_bytes);
+	place_all(&p, items, list_items(&p, resident, tensors, n_tensors, items));
+	free(items);
+	if (resident)
+		place_window(&p, resident, tensors, n_tensors);
+	p.bytes = round_up(p.bytes, ARENA_SLICE_ALIGN);
+	*ret = p;
+	return 0;
 }
 
 int
 placement_open(struct placement *ret, struct arena_tensor *tensors, uint64_t n_tensors,
 	       uint64_t header_bytes, struct error *err)
 {
-	int64_t n_slices = assign_slices(tensors, n_tensors);
-	struct placement p = { .n_slices = (uint32_t)n_slices };
-	struct arena_tensor **sorted;
-	uint32_t begun = 0;
-
-	if (n_slices < 0)
-		return error_set(err, -EOVERFLOW, "model: more than %llu bytes of tensors",
-				 MAX_ARENA_BYTES);
-	sorted = calloc(n_tensors + 1, sizeof(struct arena_tensor *));
-	p.slices = calloc(p.n_slices, sizeof(*p.slices));
-	p.runs = calloc(n_tensors + 1, sizeof(*p.runs));
-	if (!sorted || !p.slices || !p.runs) {
-		free(sorted);
-		placement_close(&p);
-		return error_sys(err, -ENOMEM, "%" PRIu64 " tensors", n_tensors);
-	}
-	for (uint64_t i = 0; i < n_tensors; i++)
-		sorted[i] = &tensors[i];
-	qsort(sorted, n_tensors, sizeof(struct arena_tensor *), compare_places);
-	place_directory(&p, n_tensors, header_bytes);
-	for (uint64_t i = 0; i < n_tensors; i++) {
-		while (begun <= sorted[i]->slice)
-			begin_slice(&p, begun++);
-		place_tensor(&p, sorted[i]);
-	}
-	while (begun < p.n_slices)
-		begin_slice(&p, begun++);
-	p.bytes = round_up(p.bytes, ARENA_SLICE_ALIGN);
-	free(sorted);
-	*ret = p;
-	return 0;
+	return placement_open_resident(ret, tensors, n_tensors, header_bytes, NULL, err);
 }
 
 void
@@ -146,5 +240,6 @@ placement_close(struct placement *placement)
 {
 	free(placement->slices);
 	free(placement->runs);
+	free(placement->experts);
 	*placement = (struct placement){ 0 };
 }

@@ -11,9 +11,12 @@
 static uint64_t
 fitting_budget(const struct room_need *need, uint64_t available)
 {
+	uint64_t budget;
+
 	if (need->floor == 0 || need->floor > available)
 		return 0;
-	return (available - need->floor) / GIB;
+	budget = (available - (need->floor - need->window)) / GIB;
+	return budget * GIB < need->window ? 0 : budget;
 }
 
 int

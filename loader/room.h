@@ -11,6 +11,7 @@ struct room_need {
 	const char *model; /* for the message */
 	uint64_t bytes;    /* of the whole arena */
 	uint64_t floor;    /* of them: what is needed with no expert resident at all; 0: unknown */
+	uint64_t window;   /* of the floor: what a budget must cover */
 };
 
 /* -EOVERFLOW, with need, room and the option that fits, when the arena does not. */

@@ -1,5 +1,6 @@
 /* The mover: copies experts into slots, one order after the other, and answers when it is done. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,12 +43,17 @@ mover_copy(struct pinner *pinner, const struct slot_move *move, struct error *er
 	    (uint8_t *)region->device.at + move->slot * model_slot_bytes(&pinner->model);
 	int rc = 0;
 
-	for (int role = 0; rc == 0 && role < N_ROLES; role++) {
-		const struct experts *experts = &layer->role[role];
+	for (enum role role = 0; rc == 0 && role < N_ROLES; role++) {
+		uint64_t from = arena_expert_offset(&pinner->arena, &pinner->model, move->layer,
+						    move->expert, role);
 
-		rc =
-		    pin_copy(pinner, slot + model_slot_offset(layer, role), move->layer + 1,
-			     experts->offset + move->expert * experts->stride, experts->bytes, err);
+		if (from == 0)
+			return error_set(err, -ENOENT,
+					 "layer %" PRIu32 ": expert %" PRIu32
+					 " is outside the resident budget",
+					 move->layer, move->expert);
+		rc = pin_copy(pinner, slot + model_slot_offset(layer, role), move->layer + 1, from,
+			      layer->role[role].bytes, err);
 	}
 	return rc;
 }

@@ -39,6 +39,24 @@ table_alloc(struct table *table)
 		   : -ENOMEM;
 }
 
+/* An expert outside the resident budget has none, and gets no slot: the pinner moves from homes. */
+static void
+find_home(struct table *table, uint32_t layer, uint32_t expert)
+{
+	uint32_t which = table_which(table, layer, expert);
+
+	for (enum role role = 0; role < N_ROLES; role++) {
+		uint64_t at = arena_expert_offset(table->arena, table->model, layer, expert, role);
+
+		if (at != 0)
+			table->home[which].role[role] = table->arena->base + at;
+	}
+	if (table->home[which].role[ROLE_GATE] == NULL) {
+		table->homeless[layer]++;
+		table->slots.barred[which] = true;
+	}
+}
+
 static void
 find_homes(struct table *table)
 {
@@ -46,12 +64,7 @@ find_homes(struct table *table)
 
 	for (uint32_t layer = 0; layer < model->n_layers; layer++)
 		for (uint32_t expert = 0; expert < model->n_experts; expert++)
-			for (enum role role = 0; role < N_ROLES; role++) {
-				const struct experts *at = &model->layers[layer].role[role];
-
-				table->home[table_which(table, layer, expert)].role[role] =
-				    table->arena->base + at->offset + expert * at->stride;
-			}
+			find_home(table, layer, expert);
 }
 
 int
