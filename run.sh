@@ -72,7 +72,7 @@ declare -rA WANT=([--device]='auto, cpu, cuda or cuda:N' [--read]='auto, buffere
 declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
 	[--threads]='loader worker' [--vram-mib]=pinner
 	[--pin-order]='loader pinner' [--pin-gib]=pinner
-	[--pages]=loader [--numa-node]=loader 
+	[--pages]=loader [--numa-node]=loader
 	[--resident-gib]=loader [--profile]='loader worker')
 
 take_name() { # words... (every command has --name; the other words go to `words`)
