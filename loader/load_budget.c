@@ -43,17 +43,19 @@ read_profile(const struct load *load, const struct model *model, uint64_t **ret,
 }
 
 /* Of the arena that the pinner holds, where it is of this model and budget. */
-static void
+static bool
 take_warm_set(struct load *load, const struct model *model)
 {
 	uint64_t n = (uint64_t)model->n_layers * model->n_experts;
-	bool *in = calloc(n + 1, sizeof(*in));
+	bool *in = calloc(n + 1, sizeof(*in)), taken;
 
-	if (in && !load->without_pool && load->options->dir &&
-	    adopt_resident(load->options->dir, load->files.fingerprint, load->resident.budget, n,
-			   in))
+	taken = in && !load->without_pool && load->options->dir &&
+		adopt_resident(load->options->dir, load->files.fingerprint, load->resident.budget,
+			       n, in);
+	if (taken)
 		resident_take(&load->resident, model, in);
 	free(in);
+	return taken;
 }
 
 int
@@ -62,7 +64,7 @@ load_budget_plan(struct load *load, const struct model *model, struct error *err
 	struct resident *resident = &load->resident;
 	uint64_t all = resident_all_bytes(model), *counts;
 	double gib = load->options->resident_gib;
-	bool profiled;
+	const char *how;
 	int rc;
 
 	if (gib <= 0)
@@ -76,21 +78,22 @@ load_budget_plan(struct load *load, const struct model *model, struct error *err
 	rc = read_profile(load, model, &counts, err);
 	if (rc < 0)
 		return rc;
-	profiled = counts != NULL;
+	how = counts ? ", by the profile" : "";
 	rc = resident_open(resident, model, (uint64_t)(gib * (double)GIB), counts, err);
 	free(counts);
 	if (rc < 0)
 		return rc;
-	take_warm_set(load, model);
+	if (take_warm_set(load, model))
+		how = ", as in the warm arena";
 	load->budget.set = true;
 	load->budget.outside = resident->bytes_out;
-	log_info(
-	    "--resident-gib %.6g: %" PRIu32 " of %" PRIu64 " experts stay in memory%s (%" PRIu64
-	    " KiB), %" PRIu64 " KiB are read as they are needed, into a window for %" PRIu64
-	    " experts (%" PRIu64 " KiB)",
-	    gib, resident->n_in, (uint64_t)model->n_layers * model->n_experts,
-	    profiled ? ", by the profile" : "", resident->bytes_in >> 10, resident->bytes_out >> 10,
-	    resident->window_slots, resident->window_slots * resident->slot_bytes >> 10);
+	log_info("--resident-gib %.6g: %" PRIu32 " of %" PRIu64
+		 " experts stay in memory%s (%" PRIu64 " KiB), %" PRIu64
+		 " KiB are read as they are needed, into a window for %" PRIu64 " experts (%" PRIu64
+		 " KiB)",
+		 gib, resident->n_in, (uint64_t)model->n_layers * model->n_experts, how,
+		 resident->bytes_in >> 10, resident->bytes_out >> 10, resident->window_slots,
+		 resident->window_slots * resident->slot_bytes >> 10);
 	return 0;
 }
 
