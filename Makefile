@@ -164,8 +164,9 @@ bench-smoke: all
 SIZE_GIB  ?= 4
 BENCH_DIR ?= $(BUILD)
 bench-start: all
-	test -f $(BENCH_DIR)/start-$(SIZE_GIB).gguf || $(BUILD)/bin/make_model --shape qwen3-30b-a3b \
-		--size-gib $(SIZE_GIB) --tokenizer none $(BENCH_DIR)/start-$(SIZE_GIB).gguf
+	test -f $(BENCH_DIR)/start-$(SIZE_GIB).gguf || { $(BUILD)/bin/make_model --shape qwen3-30b-a3b \
+		--size-gib $(SIZE_GIB) --tokenizer none $(BENCH_DIR)/start-$(SIZE_GIB).part && \
+		mv $(BENCH_DIR)/start-$(SIZE_GIB).part $(BENCH_DIR)/start-$(SIZE_GIB).gguf; }
 	$(BUILD)/bin/start --model $(BENCH_DIR)/start-$(SIZE_GIB).gguf
 
 SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch])
