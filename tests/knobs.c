@@ -1,8 +1,11 @@
 #include "tests/knobs.h"
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "common/pages.h"
 
@@ -13,6 +16,7 @@ static struct {
 	char value[32];
 } saved[MAX_KNOBS];
 static uint32_t n_saved;
+static int turn = -1; /* /sys, locked while a knob is ours */
 
 const char *
 knob_get(const char *path)
@@ -45,6 +49,15 @@ write_knob(const char *path, const char *value)
 	return fclose(file) == 0 && ok;
 }
 
+/* Other test programs have put back what they changed. */
+static bool
+take_turn(void)
+{
+	if (turn < 0)
+		turn = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return turn >= 0 && flock(turn, LOCK_EX) == 0;
+}
+
 static bool
 save(const char *path)
 {
@@ -62,7 +75,7 @@ save(const char *path)
 bool
 knob_set(const char *path, const char *value)
 {
-	if (!save(path) || !write_knob(path, value))
+	if (!take_turn() || !save(path) || !write_knob(path, value))
 		return false;
 	return strcmp(knob_get(path), value) == 0;
 }
@@ -83,5 +96,8 @@ knobs_restore(void **state)
 			rc = -1;
 		}
 	}
+	if (turn >= 0)
+		close(turn);
+	turn = -1;
 	return rc;
 }

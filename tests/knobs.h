@@ -1,5 +1,5 @@
 /* Switches of the running kernel, set for a test and put back: only root may, and where it may not
- * the test is skipped aloud (cmocka).  One test program at a time. */
+ * the test is skipped aloud (cmocka).  Test programs take turns. */
 #ifndef HEARTH_TESTS_KNOBS_H
 #define HEARTH_TESTS_KNOBS_H
 

@@ -62,14 +62,17 @@ bits_assert_same_slices(const struct bits *first, const struct bits *now, const 
 	assert_int_equal(json_array_size(slices), json_array_size(others));
 	for (size_t i = 0; i < json_array_size(slices); i++) {
 		const json_t *slice = json_array_get(slices, i);
+		const json_t *other = json_array_get(others, i);
+		const char *name = json_string_value(json_object_get(slice, "name"));
 		const char *sum = json_string_value(json_object_get(slice, "checksum"));
-		const char *other =
-		    json_string_value(json_object_get(json_array_get(others, i), "checksum"));
+		const char *now_sum = json_string_value(json_object_get(other, "checksum"));
 
-		if (!sum || !other || strcmp(sum, other) != 0)
-			fail_msg("%s: %s has the checksum %s, want %s", what,
-				 json_string_value(json_object_get(slice, "name")),
-				 other ? other : "none", sum ? sum : "one");
+		assert_non_null(name);
+		if (strcmp(name, "window") == 0)
+			continue; /* of a budget: others' bytes pass through it */
+		if (!sum || !now_sum || strcmp(sum, now_sum) != 0)
+			fail_msg("%s: %s has the checksum %s, want %s", what, name,
+				 now_sum ? now_sum : "none", sum ? sum : "one");
 	}
 }
 
