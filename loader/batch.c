@@ -29,6 +29,8 @@ batch_merge(struct batch_window *windows, uint64_t n, struct batch_request *ret)
 {
 	uint64_t n_requests = 0;
 
+	if (n == 0)
+		return 0;
 	qsort(windows, n, sizeof(*windows), compare_windows);
 	for (uint64_t i = 0; i < n; i++) {
 		const struct batch_window *window = &windows[i];

@@ -5,12 +5,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <xxhash.h>
 
-#include "common/checked.h"
 #include "common/clock.h"
-#include "loader/batch.h"
+#include "loader/outside_read.h"
 #include "loader/window.h"
 
 struct outside {
@@ -64,91 +61,6 @@ piece_at(const struct pieces *pieces, uint64_t place)
 			return middle;
 	}
 	return PIECE_NONE;
-}
-
-/* -- the reads of one wish, each by any thread -- */
-
-static int
-check_hash(const struct outside *outside, const struct batch_window *window, struct error *err)
-{
-	const uint64_t *hashes = outside->config.hashes;
-	uint64_t hash;
-
-	if (!hashes)
-		return 0;
-	hash = XXH3_64bits(outside->config.arena + window->arena_offset, window->bytes);
-	if (hash == hashes[window->tag])
-		return 0;
-	return error_set(err, -EBADMSG,
-			 "%s: %s: %" PRIu64 " bytes at %" PRIu64 " have the checksum %016" PRIx64
-			 ", want %016" PRIx64 ": damaged",
-			 outside->config.files->shards[window->shard].path,
-			 outside->config.placement->slices[window->slice].name, window->bytes,
-			 window->file_offset, hash, hashes[window->tag]);
-}
-
-static int
-read_one(struct fetch *fetch, const struct batch_window *window, struct bounce *bounce,
-	 struct error *err)
-{
-	const struct piece piece = { .shard = window->shard,
-				     .slice = window->slice,
-				     .file_offset = window->file_offset,
-				     .arena_offset = window->arena_offset,
-				     .bytes = window->bytes };
-
-	return fetch_piece(fetch, &piece, bounce, err);
-}
-
-/* With what lies between the windows, into memory of its own, and from there to their places. */
-static int
-read_merged(const struct outside *outside, struct fetch *fetch, const struct batch_request *request,
-	    const struct batch_window *windows, struct bounce *bounce, struct error *err)
-{
-	uint64_t shift = request->file_offset % IO_BLOCK;
-	uint64_t room = round_up(shift + request->bytes, IO_BLOCK);
-	struct batch_window whole = { .shard = request->shard,
-				      .slice = windows[0].slice,
-				      .file_offset = request->file_offset,
-				      .arena_offset = shift,
-				      .bytes = request->bytes };
-	struct fetch aside = *fetch;
-	int rc;
-
-	aside.arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (aside.arena == MAP_FAILED)
-		return error_sys(err, -errno, "%" PRIu64 " bytes to read into", room);
-	rc = read_one(&aside, &whole, bounce, err);
-	for (uint64_t i = 0; i < request->n && rc == 0; i++) {
-		uint8_t *to = outside->config.arena + windows[i].arena_offset;
-
-		rc = fetch->io->populate(
-		    to - (uintptr_t)to % IO_BLOCK,
-		    round_up((uintptr_t)to % IO_BLOCK + windows[i].bytes, IO_BLOCK));
-		if (rc < 0)
-			error_sys(err, rc, "no memory for %" PRIu64 " bytes of the window",
-				  windows[i].bytes);
-		else
-			memcpy(to,
-			       aside.arena + shift +
-				   (windows[i].file_offset - request->file_offset),
-			       windows[i].bytes);
-	}
-	munmap(aside.arena, room);
-	return rc;
-}
-
-static int
-read_request(const struct outside *outside, struct fetch *fetch,
-	     const struct batch_request *request, struct bounce *bounce, struct error *err)
-{
-	const struct batch_window *windows = &outside->windows[request->first];
-	int rc = request->n == 1 ? read_one(fetch, windows, bounce, err)
-				 : read_merged(outside, fetch, request, windows, bounce, err);
-
-	for (uint64_t i = 0; i < request->n && rc == 0; i++)
-		rc = check_hash(outside, &windows[i], err);
-	return rc;
 }
 
 /* -- a wish; all with the lock held -- */
@@ -340,7 +252,8 @@ outside_thread(void *arg)
 		}
 		request = outside->requests[outside->next++];
 		pthread_mutex_unlock(&outside->lock);
-		rc = read_request(outside, fetch, &request, &bounce, &err);
+		rc = outside_read(&outside->config, fetch, &request,
+				  &outside->windows[request.first], &bounce, &err);
 		pthread_mutex_lock(&outside->lock);
 		outside->figures.reads++;
 		outside->figures.bytes += request.bytes;

@@ -135,8 +135,7 @@ check_window(const struct resident *resident, struct error *err)
 			 " experts of a layer that are read as they are needed alone takes %" PRIu64
 			 " KiB (the trunk comes on top): want %.4f or more",
 			 (double)resident->budget / (double)GIB, resident->budget >> 10,
-			 resident->window_slots, least >> 10,
-			 (double)(least + GIB / 10000) / (double)GIB);
+			 resident->window_slots, least >> 10, (double)least / (double)GIB + 0.0001);
 }
 
 int

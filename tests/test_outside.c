@@ -25,9 +25,9 @@ struct asked {
 	struct fetch_wish wish; /* first */
 	uint32_t experts[EXPERTS];
 	struct fetch_place places[EXPERTS];
-	int rc;
-	struct error why;
 	struct gate done;
+	struct error why;
+	int rc;
 };
 
 static struct {
