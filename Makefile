@@ -170,11 +170,13 @@ bench-start: all
 	$(BUILD)/bin/start --model $(BENCH_DIR)/start-$(SIZE_GIB).gguf
 
 SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch])
+# A struct error is written by who fails, which cppcheck takes for a use of nothing: ctuuninitvar.
 lint: $(PROTO_C)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr \
+		--suppress=ctuuninitvar \
 		-D_GNU_SOURCE -I. $(filter %.c,$(SOURCES))
-	clang-tidy --quiet $(filter-out %_avx512.c %_avx2.c,$(filter %.c,$(SOURCES))) -- -std=c11 \
-		-D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen
+	printf '%s\n' $(filter-out %_avx512.c %_avx2.c,$(filter %.c,$(SOURCES))) | xargs -P$$(nproc) -n8 sh -c \
+		'clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen' tidy
 	shellcheck run.sh .ci/run
 format:       ; clang-format -i $(SOURCES)
 format-check: ; clang-format --dry-run --Werror $(SOURCES)
