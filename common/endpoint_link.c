@@ -158,7 +158,8 @@ link_make(struct link **ret, const char *name, link_fn *fn, void *arg, struct er
 		rv = nng_aio_alloc(&link->send, link_sent, link);
 	if (rv != 0) {
 		link_close(link);
-		return endpoint_error(err, rv, "open", name);
+		rv = endpoint_error(err, rv, "open", name);
+		return rv < 0 ? rv : -EIO;
 	}
 	*ret = link;
 	return 0;

@@ -7,6 +7,9 @@
 
 #include "common/utf8.h"
 
+#undef error_set
+#undef error_sys
+
 int
 error_set(struct error *err, int code, const char *format, ...)
 {

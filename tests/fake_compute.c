@@ -1,5 +1,6 @@
 #include "tests/fake_compute.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ fake_compute_next(const uint32_t *ids, uint32_t n, uint32_t vocabulary)
 uint32_t
 fake_compute_expert(const struct model *model, uint32_t id, uint32_t layer)
 {
+	assert(model->n_experts > 0);
 	return (id + layer) % model->n_experts;
 }
 

@@ -86,9 +86,9 @@ requests_hear(void *arg, enum link_event event, const uint8_t *bytes, size_t n)
 		requests->greet = true;
 	} else if (event == LINK_DOWN) {
 		old = requests_lose(requests);
-	} else if (message->what_case == HEARTH__TO_WORKER__WHAT_GENERATE) {
+	} else if (message != NULL && message->what_case == HEARTH__TO_WORKER__WHAT_GENERATE) {
 		old = requests_put(requests, message);
-	} else {
+	} else if (message != NULL) {
 		requests_cancel(requests, message->cancel->request);
 		old = message;
 	}
