@@ -24,10 +24,10 @@
 struct asked {
 	struct fetch_wish wish; /* first */
 	uint32_t experts[EXPERTS];
+	int rc;
 	struct fetch_place places[EXPERTS];
 	struct gate done;
 	struct error why;
-	int rc;
 };
 
 static struct {
