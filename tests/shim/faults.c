@@ -39,12 +39,14 @@ enum fault {
 	FAULT_MLOCK,         /* mlock, from the call of this number (from 1) on */
 	FAULT_POPULATE,      /* faulting memory in, from the call of this number on */
 	FAULT_POPULATE_ONCE, /* that call alone */
+	FAULT_POPULATE_THREADS, /* by threads other than the first */
 	N_FAULTS
 };
 
 static const char *const names[N_FAULTS] = {
-	"short",    "eintr",  "einval", "eio",  "ends",  "truncate", "nocachestat",
-	"nonowait", "nocore", "cold",   "poor", "mlock", "populate", "populate_once",
+	"short",    "eintr",       "einval",   "eio",           "ends",
+	"truncate", "nocachestat", "nonowait", "nocore",        "cold",
+	"poor",     "mlock",       "populate", "populate_once", "populate_threads",
 };
 
 static bool on[N_FAULTS];
@@ -283,6 +285,8 @@ is_not_there(void)
 {
 	uint64_t call = atomic_fetch_add(&populates, 1) + 1;
 
+	if (on[FAULT_POPULATE_THREADS] && gettid() != getpid())
+		return put_in(FAULT_POPULATE_THREADS);
 	return fails_from(FAULT_POPULATE, call) ||
 	       (call == number[FAULT_POPULATE_ONCE] && put_in(FAULT_POPULATE_ONCE));
 }

@@ -304,10 +304,10 @@ memory_that_is_not_there_ends_with_a_line(void **state)
 	(void)state;
 	end_with("populate=1", stack_path(DEMO), WORDS("--pages", "4k"), 111,
 		 "no memory for the arena's directory");
-	end_with("populate=3", stack_path(DEMO), WORDS("--pages", "4k", "--read", "buffered"), 111,
-		 "no memory for");
-	end_with("populate=3", stack_path(DEMO), WORDS("--pages", "4k", "--read", "direct"), 111,
-		 "no memory for");
+	end_with("populate_threads", stack_path(DEMO), WORDS("--pages", "4k", "--read", "buffered"),
+		 111, "no memory for");
+	end_with("populate_threads", stack_path(DEMO), WORDS("--pages", "4k", "--read", "direct"),
+		 111, "no memory for");
 }
 
 /* -- the pool of huge pages -- */
