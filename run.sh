@@ -285,7 +285,12 @@ left() { # stage status
 	fi
 	words=$(grep "^$stage: error: " "$dir/log" | tail -n 1) || true
 	words=${words#"$stage: error: "}
-	if ((status == 100)); then
+	if ((status == 100)) && [[ -n $was_up && $stage == loader ]]; then
+		# The file has changed, say; what the others keep warm goes on without it.
+		echo "run.sh: warn: $stage stays away until it is restarted: ${words:-$how}" >&2
+		reply "$stage" "$stage left: ${words:-$how}"
+		return
+	elif ((status == 100)); then
 		come_down 100 "$stage: ${words:-$how}"
 		return
 	elif ((status == 0)) || [[ -n ${served[$stage]-} ]]; then

@@ -172,12 +172,12 @@ registrar_upload_trunk(struct pinner *pinner, struct error *err)
 	pthread_mutex_lock(&pinner->lock);
 	pinner->trunk_there = true;
 	pthread_mutex_unlock(&pinner->lock);
+	desk_publish(pinner); /* who sees the upload's end counts the trunk among what is lent */
 	pinning = board_pinning(board_edit(pinner->board));
 	pinning->uploaded_bytes = wish.bytes;
 	pinning->upload_begin_ns = begin;
 	pinning->upload_end_ns = clock_ns();
 	board_publish(pinner->board);
-	desk_publish(pinner);
 	return 0;
 }
 

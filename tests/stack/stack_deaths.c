@@ -97,6 +97,21 @@ five_deaths_within_a_minute_end_the_stack(void **state)
 }
 
 static void
+copy_file(const char *from, const char *to)
+{
+	FILE *in = fopen(from, "re"), *out = fopen(to, "we");
+	char bytes[65536];
+	size_t n;
+
+	assert_non_null(in);
+	assert_non_null(out);
+	while ((n = fread(bytes, 1, sizeof(bytes), in)) > 0)
+		assert_int_equal(fwrite(bytes, 1, n, out), n);
+	fclose(in);
+	assert_int_equal(fclose(out), 0);
+}
+
+static void
 a_stage_that_leaves_with_100_is_not_restarted(void **state)
 {
 	struct stand_in wrong;
@@ -208,6 +223,28 @@ a_stopped_stage_is_wedged_and_killed_in_the_end(void **state)
 	stack_assert_nothing_left();
 }
 
+/* The loader does not start again on a file that is cut; the warm rest answers on. */
+static void
+a_file_that_changes_under_a_warm_stack_costs_the_loader_alone(void **state)
+{
+	char copy[128];
+	struct run run;
+
+	(void)state;
+	snprintf(copy, sizeof(copy), "%s/copy.gguf", stack_runtime);
+	copy_file(stack_path(DEMO), copy);
+	run_do(WORDS("up", copy, "--name", "cut", "--device", "cpu"));
+	assert_int_equal(truncate(copy, 1000), 0);
+	run_start(&run, WORDS("restart", "loader", "--name", "cut"));
+	assert_int_not_equal(run_finish(&run), 0);
+	assert_non_null(strstr(run.err, "loader left"));
+	run_close(&run);
+	run_do(WORDS("ask", "--name", "cut", "-n", "8", "And"));
+	run_do(WORDS("down", "--name", "cut"));
+	unlink(copy);
+	stack_assert_nothing_left();
+}
+
 int
 main(void)
 {
@@ -218,6 +255,7 @@ main(void)
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
 		stack_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
+		stack_test(a_file_that_changes_under_a_warm_stack_costs_the_loader_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
