@@ -354,11 +354,11 @@ a_pool_that_does_not_keep_its_word_is_given_up(void **state)
 
 	(void)state;
 	make_pool(0);
+	end_with("populate=1", stack_path(DEMO), WORDS("--pages", "hugetlb"), 111,
+		 "no memory for the arena's directory (hugetlb pages)");
 	survive(&bits, "populate_once=4", stack_path(DEMO), WORDS("--pages", "auto"));
 	assert_null(strstr(bits_text(&bits, "loader", "pages", "got"), "hugetlb"));
 	bits_close(&bits);
-	end_with("populate=1", stack_path(DEMO), WORDS("--pages", "hugetlb"), 111,
-		 "no memory for the arena's directory (hugetlb pages)");
 }
 
 static int
