@@ -68,6 +68,19 @@ report_layers(const struct stack_view *view, uint64_t from)
 	}
 }
 
+/* What is too long for the loader's line: how the reader was chosen, what would give better pages.
+ */
+static void
+report_reasons(const Hearth__State *loader)
+{
+	if (loader->reader && loader->reader->reason[0])
+		printf("\nreader: %s\n", loader->reader->reason);
+	if (loader->pages && loader->pages->advice[0])
+		printf("pages: %s\n", loader->pages->advice);
+	if (loader->pages && loader->pages->numa_note[0])
+		printf("memory: %s\n", loader->pages->numa_note);
+}
+
 static void
 report_table(const struct stack_view *view)
 {
@@ -90,6 +103,8 @@ report_table(const struct stack_view *view)
 	}
 	if (stack_slices(view))
 		report_layers(view, moments.from);
+	if (view->state[LOADER])
+		report_reasons(view->state[LOADER]);
 	printf("\nseconds to arena loaded %s, able to answer %s, first token %s, 16 tokens %s\n",
 	       report_time(t[0], moments.from, moments.loaded),
 	       report_time(t[1], moments.from, moments.answers),

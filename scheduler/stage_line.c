@@ -68,6 +68,7 @@ static void
 line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 {
 	char bytes[16], total[16];
+	const char *numbers;
 
 	stage_bytes(bytes, reader->bytes);
 	stage_bytes(total, reader->total_bytes);
@@ -84,8 +85,11 @@ line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 		line_add(line, "took over %s warm", bytes);
 	}
 	line_add(line, "%s, %" PRIu32 " threads", reader->chosen, reader->threads);
+	numbers = strstr(reader->reason, " ("); /* they are in the report */
 	if (reader->reason[0])
-		line_add(line, "%s", reader->reason);
+		line_add(line, "%.*s",
+			 numbers ? (int)(numbers - reader->reason) : (int)strlen(reader->reason),
+			 reader->reason);
 	if (reader->fallback[0])
 		line_add(line, "not direct: %s", reader->fallback);
 }
@@ -100,9 +104,7 @@ line_pages(struct line *line, const Hearth__Pages *pages)
 	if (pages->huge_bytes && pages->huge_bytes < pages->bytes)
 		line_add(line, "%s of them huge", huge);
 	if (pages->advice[0])
-		line_add(line, "%s", pages->advice);
-	if (pages->numa_note[0])
-		line_add(line, "%s", pages->numa_note);
+		line_add(line, "better ones: ./run.sh tune");
 }
 
 static void
