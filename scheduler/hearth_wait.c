@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/service.h"
 #include "scheduler/hearth.h"
+#include "scheduler/progress.h"
 #include "scheduler/stack_view.h"
 #include "scheduler/stage_line.h"
 
@@ -55,7 +56,7 @@ wait_draw(struct wait *wait)
 		const Hearth__State *state = wait->states[i];
 
 		line[0] = '\0';
-		if (state)
+		if (state && !progress_bar(line, state, now))
 			stage_line(line, state, now);
 		printf("\r\033[K%-9s  %-8s  %.100s\n", stage_names[i],
 		       state ? stack_phase_word(state, now) : "-", line);
