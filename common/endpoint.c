@@ -1,6 +1,8 @@
 #include "common/endpoint.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,6 +11,45 @@
 #include <unistd.h>
 
 #include "common/endpoint_nng.h"
+
+#define START_SECONDS 5
+
+static pthread_once_t endpoint_started = PTHREAD_ONCE_INIT;
+
+static void
+endpoint_give_up(int signal)
+{
+	static const char line[] =
+	    "hearth: error: nng does not start: too little memory or too few "
+	    "threads allowed (ulimit -v, -u)\n";
+
+	(void)signal;
+	if (write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
+		_exit(EXIT_SYSTEM);
+	_exit(EXIT_SYSTEM);
+}
+
+static void
+endpoint_start_once(void)
+{
+	struct sigaction give_up = { .sa_handler = endpoint_give_up }, before;
+	unsigned left = alarm(0);
+	nng_socket first;
+
+	sigaction(SIGALRM, &give_up, &before);
+	alarm(START_SECONDS);
+	if (nng_req0_open(&first) == 0)
+		nng_close(first);
+	alarm(0);
+	sigaction(SIGALRM, &before, NULL);
+	alarm(left);
+}
+
+void
+endpoint_start(void)
+{
+	pthread_once(&endpoint_started, endpoint_start_once);
+}
 
 int
 endpoint_url(char ret[ENDPOINT_URL_BYTES], const char *dir, const char *name, struct error *err)

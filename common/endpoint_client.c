@@ -76,6 +76,7 @@ client_connect(struct client *client)
 	rc = endpoint_probe(client->dir, client->name);
 	if (rc < 0)
 		return rc == -ENOENT ? -ECONNREFUSED : rc;
+	endpoint_start();
 	rv = nng_req0_open(&client->socket);
 	if (rv != 0)
 		return endpoint_errno(rv);

@@ -150,6 +150,7 @@ link_make(struct link **ret, const char *name, link_fn *fn, void *arg, struct er
 	link->arg = arg;
 	pthread_mutex_init(&link->order, NULL);
 	pthread_mutex_init(&link->lock, NULL);
+	endpoint_start();
 	if ((rv = nng_pair0_open(&link->socket)) == 0 &&
 	    (rv = endpoint_limits(link->socket)) == 0 &&
 	    (rv = nng_pipe_notify(link->socket, NNG_PIPE_EV_ADD_POST, link_pipe, link)) == 0 &&

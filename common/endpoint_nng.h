@@ -19,6 +19,10 @@
 #define RECONNECT_MIN_MS 2
 #define RECONNECT_MAX_MS 50
 
+/* Before the first use of nng.  nng 1.5.2 waits for itself for ever when it cannot make its threads
+ * (ulimit -v, -u): then the process says so and ends with EXIT_SYSTEM. */
+void endpoint_start(void);
+
 /* -EINVAL when the path is too long for a socket. */
 int endpoint_url(char ret[ENDPOINT_URL_BYTES], const char *dir, const char *name,
 		 struct error *err);

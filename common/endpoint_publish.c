@@ -33,6 +33,7 @@ publisher_open(struct publisher **ret, const char *dir, const char *name, void (
 		return error_set(err, -ENOMEM, "%s: no memory", name);
 	publisher->joined = joined;
 	publisher->arg = arg;
+	endpoint_start();
 	rv = nng_pub0_open(&publisher->socket);
 	if (rv == 0)
 		rv = endpoint_limits(publisher->socket);
@@ -134,6 +135,7 @@ follower_open(struct follower **ret, const char *dir, const char *name, follower
 	follower->fn = fn;
 	follower->arg = arg;
 	pthread_mutex_init(&follower->order, NULL);
+	endpoint_start();
 	if ((rv = nng_sub0_open(&follower->socket)) == 0 &&
 	    (rv = endpoint_limits(follower->socket)) == 0 &&
 	    (rv = nng_socket_set(follower->socket, NNG_OPT_SUB_SUBSCRIBE, "", 0)) == 0 &&

@@ -75,6 +75,7 @@ server_open(struct server **ret, const char *dir, const char *name, server_fn *f
 		return error_set(err, -ENOMEM, "%s: no memory", name);
 	server->fn = fn;
 	server->arg = arg;
+	endpoint_start();
 	rv = nng_rep0_open(&server->socket);
 	if (rv == 0)
 		rv = endpoint_limits(server->socket);
