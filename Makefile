@@ -141,7 +141,7 @@ check: $(TESTS:%=$(BUILD)/bin/%)
 check-stack: all $(STACK:%=$(BUILD)/bin/%) $(SHIMS:%=$(BUILD)/lib/%.so)
 	@set -e; for t in $(STACK:%=$(BUILD)/bin/%); do echo "== $$t"; $$t; done
 
-asan:  ; $(MAKE) check BUILD=build/asan  SAN=address
+asan:  ; LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp $(MAKE) check BUILD=build/asan SAN=address
 ubsan: ; $(MAKE) check BUILD=build/ubsan SAN=undefined CFLAGS=-fno-sanitize-recover=all
 tsan:  ; $(MAKE) check BUILD=build/tsan  SAN=thread
 
