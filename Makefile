@@ -143,7 +143,7 @@ check-stack: all $(STACK:%=$(BUILD)/bin/%) $(SHIMS:%=$(BUILD)/lib/%.so)
 
 asan:  ; LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp $(MAKE) check BUILD=build/asan SAN=address
 ubsan: ; $(MAKE) check BUILD=build/ubsan SAN=undefined CFLAGS=-fno-sanitize-recover=all
-tsan:  ; $(MAKE) check BUILD=build/tsan  SAN=thread
+tsan:  ; TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp $(MAKE) check BUILD=build/tsan SAN=thread
 
 fuzz: $(FUZZERS:%=$(BUILD)/bin/%)
 	@set -e; for f in $(FUZZERS); do mkdir -p $(BUILD)/corpus/$$f; echo "== $$f"; \
