@@ -344,7 +344,9 @@ the_kernel_tells_cached_from_dropped(void **state)
 			return;
 		}
 		cached = measure_file(denied);
-		assert_true(cached.cached < cached.looked / 4);
+		/* a refused look may make the kernel read ahead for the next one, never for itself
+		 */
+		assert_true(cached.cached < cached.looked);
 	}
 }
 
