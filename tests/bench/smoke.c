@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "tests/bench_figures.h"
+#include "tests/bench_stack.h"
 #include "tests/raw_read.h"
 #include "tests/stack_run.h"
 
@@ -54,18 +55,6 @@ static void
 down(void)
 {
 	run_do(WORDS("down", "--name", NAME));
-}
-
-static Hearth__State *
-ask_board(const struct bench *bench, const char *stage)
-{
-	Hearth__State *state;
-	struct error err;
-
-	if (board_ask(bench->dir, stage, 5000, &state, &err) == 0)
-		return state;
-	log_error("%s", err.text);
-	exit(EXIT_SYSTEM);
 }
 
 /* -- the start -- */
@@ -163,24 +152,9 @@ bench_death(struct bench *bench)
 {
 	double seconds[RUNS];
 
-	for (uint32_t i = 0; i < RUNS; i++) {
-		Hearth__State *worker;
-		struct run run;
-		uint64_t begin;
-		pid_t pid = stack_pid(NAME, "worker");
-
-		run_start(&run, WORDS("ask", "--name", NAME, "--ids", "--ignore-stop", "-n",
-				      bench->large ? "32" : "1500", "--prompt-ids", bench->prompt));
-		run_read(&run, 40); /* some tokens */
-		begin = clock_ns();
-		stack_kill(pid);
-		if (run_finish(&run) != 0)
-			log_warn("the answer failed: %s", run.err);
-		run_close(&run);
-		worker = ask_board(bench, "worker");
-		seconds[i] = ((double)worker->computing->first_token_ns - (double)begin) / 1e9;
-		hearth__state__free_unpacked(worker, NULL);
-	}
+	for (uint32_t i = 0; i < RUNS; i++)
+		seconds[i] = bench_death_seconds(bench->dir, NAME, bench->prompt,
+						 bench->large ? "32" : "1500", 40);
 	figure(bench, "SIGKILL of the worker to its next token, median of 5",
 	       figures_median(seconds, RUNS), "s", 0.5);
 	figure(bench, "  longest", seconds[RUNS - 1], "s", 0);
@@ -237,8 +211,8 @@ load_rate(struct bench *bench, const char *reader)
 	double rate;
 
 	up(bench, reader);
-	loader = ask_board(bench, "loader");
-	pinner = ask_board(bench, "pinner");
+	loader = bench_ask_board(bench->dir, "loader");
+	pinner = bench_ask_board(bench->dir, "pinner");
 	rate = (double)loader->reader->bytes /
 	       (double)(loader->reader->end_ns - loader->reader->begin_ns);
 	printf("  %s: read in %.3f s, ready after %.3f s, registered in %.3f s\n", reader,

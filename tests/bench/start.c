@@ -17,6 +17,7 @@
 #include "common/options.h"
 #include "tests/bench_figures.h"
 #include "tests/bench_sampler.h"
+#include "tests/bench_stack.h"
 #include "tests/raw_read.h"
 #include "tests/stack_run.h"
 
@@ -48,22 +49,11 @@ struct start {
 	char reader[16];
 };
 
-static Hearth__State *
-ask_board(const struct bench *bench, const char *stage)
-{
-	Hearth__State *state;
-	struct error err;
-
-	if (board_ask(bench->dir, stage, 5000, &state, &err) == 0)
-		return state;
-	log_error("%s", err.text);
-	exit(EXIT_SYSTEM);
-}
-
 static struct start
 look_at_start(const struct bench *bench)
 {
-	Hearth__State *loader = ask_board(bench, "loader"), *pinner = ask_board(bench, "pinner");
+	Hearth__State *loader = bench_ask_board(bench->dir, "loader"),
+		      *pinner = bench_ask_board(bench->dir, "pinner");
 	struct start start = { .loaded_ns = loader->reader->end_ns,
 			       .arena_bytes = loader->arena->bytes,
 			       .register_s = (double)pinner->pinning->register_ns / 1e9,
@@ -154,7 +144,7 @@ bench_first_token(struct bench *bench)
 	run_finish(&started);
 	run_close(&started);
 	start = look_at_start(bench);
-	scheduler = ask_board(bench, "scheduler");
+	scheduler = bench_ask_board(bench->dir, "scheduler");
 	zero = (double)scheduler->since_ns;
 	figures_add(figures, "cold, a prompt waits: start to first token",
 		    ((double)scheduler->serving->first_token_ns - zero) / 1e9, "s", FIGURE_FREE, 0);
@@ -258,24 +248,8 @@ bench_death(struct bench *bench)
 	double seconds[5];
 
 	up(bench, "auto", "auto");
-	for (uint32_t i = 0; i < 5; i++) {
-		pid_t pid = stack_pid(NAME, "worker");
-		Hearth__State *worker;
-		struct run run;
-		uint64_t begin;
-
-		run_start(&run, WORDS("ask", "--name", NAME, "--ids", "--ignore-stop", "-n", "24",
-				      "--prompt-ids", PROMPT));
-		run_read(&run, 20); /* some tokens */
-		begin = clock_ns();
-		stack_kill(pid);
-		if (run_finish(&run) != 0)
-			log_warn("the answer failed: %s", run.err);
-		run_close(&run);
-		worker = ask_board(bench, "worker");
-		seconds[i] = ((double)worker->computing->first_token_ns - (double)begin) / 1e9;
-		hearth__state__free_unpacked(worker, NULL);
-	}
+	for (uint32_t i = 0; i < 5; i++)
+		seconds[i] = bench_death_seconds(bench->dir, NAME, PROMPT, "24", 20);
 	run_do(WORDS("down", "--name", NAME));
 	figures_add(&bench->figures, "SIGKILL of the worker to its next token, median of 5",
 		    figures_median(seconds, 5), "s", FIGURE_AT_MOST, 0.3);
