@@ -163,13 +163,15 @@ follower_close(struct follower *follower)
 	pthread_mutex_lock(&follower->order);
 	follower->closing = true;
 	pthread_mutex_unlock(&follower->order);
-	if (follower->aio)
-		nng_aio_stop(follower->aio);
+	/* The socket first: to stop a receive that waits makes nng 1.5.2 take it from a list that a
+	 * message that comes just then works on too. */
 	if (follower->socket.id) {
 		nng_pipe_notify(follower->socket, NNG_PIPE_EV_ADD_PRE, NULL, NULL);
 		nng_pipe_notify(follower->socket, NNG_PIPE_EV_REM_POST, NULL, NULL);
 		nng_close(follower->socket);
 	}
+	if (follower->aio)
+		nng_aio_stop(follower->aio);
 	nng_aio_free(follower->aio);
 	pthread_mutex_destroy(&follower->order);
 	free(follower);
