@@ -112,6 +112,7 @@ run_exec(const char *program, const char *const *words, int in, int out, int err
 		n++;
 	}
 	setpgid(0, 0);
+	signal(SIGINT, SIG_DFL); /* the tests may run in the background of a script */
 	dup2(in, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
