@@ -57,9 +57,8 @@ extern "C" int
 cuda_heads(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
 	   uint32_t tokens, struct error *err)
 {
-	heads_kernel<<<dim3(a->heads + 2 * a->kv_heads, tokens), 32, 0, (cudaStream_t)stream>>>(*a,
-												in);
-	return cuda_launched("heads_kernel", err);
+	return cuda_launch("heads_kernel", heads_kernel, dim3(a->heads + 2 * a->kv_heads, tokens),
+			   32, 0, stream, err, *a, in);
 }
 
 /* Of one (token, head, split): the values' sum not yet divided, and before all of them, as pairs,
@@ -206,7 +205,7 @@ static __global__ void
 __launch_bounds__(THREADS) split_kernel(struct cuda_attention a, struct partials partial,
 					const struct cuda_input *in, uint32_t first)
 {
-	extern __shared__ __align__(16) float q[]; /* (TILE, row) */
+	CUDA_SHARED(float, q); /* (TILE, row) */
 	__shared__ float scores[CUDA_SPLIT * TILE], room[THREADS * TILE];
 	uint32_t group = a.heads / a.kv_heads, tiles = (group + TILE - 1) / TILE;
 	uint32_t kv_head = blockIdx.y / tiles, tile = blockIdx.y % tiles, row = partial.row;
@@ -272,17 +271,17 @@ join_kernel(struct cuda_attention a, struct partials partial, const struct cuda_
 }
 
 template <int TILE>
-static void
-launch_split(const struct cuda_attention *a, const struct cuda_input *in, uint32_t first,
-	     uint32_t tokens, cudaStream_t stream)
+static int
+launch_split(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
+	     uint32_t first, uint32_t tokens, struct error *err)
 {
 	struct partials partial = partials_of(a);
 	uint32_t group = a->heads / a->kv_heads, tiles = (group + TILE - 1) / TILE;
 	uint32_t lines = a->kv_heads * tiles, blocks = (BLOCKS_WANTED + lines - 1) / lines;
 	dim3 grid(blocks < partial.splits ? blocks : partial.splits, lines, tokens);
 
-	split_kernel<TILE>
-	    <<<grid, THREADS, TILE * partial.row * sizeof(float), stream>>>(*a, partial, in, first);
+	return cuda_launch("split_kernel", split_kernel<TILE>, grid, THREADS,
+			   TILE * partial.row * sizeof(float), stream, err, *a, partial, in, first);
 }
 
 extern "C" int
@@ -296,19 +295,16 @@ cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_inpu
 		int r;
 
 		if (group <= 1)
-			launch_split<1>(a, in, first, n, (cudaStream_t)stream);
+			r = launch_split<1>(stream, a, in, first, n, err);
 		else if (group <= 2)
-			launch_split<2>(a, in, first, n, (cudaStream_t)stream);
+			r = launch_split<2>(stream, a, in, first, n, err);
 		else if (group <= 4)
-			launch_split<4>(a, in, first, n, (cudaStream_t)stream);
+			r = launch_split<4>(stream, a, in, first, n, err);
 		else
-			launch_split<TILE_MAX>(a, in, first, n, (cudaStream_t)stream);
-		r = cuda_launched("split_kernel", err);
-		if (r)
-			return r;
-		join_kernel<<<dim3(a->heads, n), 128, 0, (cudaStream_t)stream>>>(*a, partials_of(a),
-										 in, first);
-		r = cuda_launched("join_kernel", err);
+			r = launch_split<TILE_MAX>(stream, a, in, first, n, err);
+		if (!r)
+			r = cuda_launch("join_kernel", join_kernel, dim3(a->heads, n), 128, 0,
+					stream, err, *a, partials_of(a), in, first);
 		if (r)
 			return r;
 	}

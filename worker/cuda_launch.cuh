@@ -1,4 +1,5 @@
-/* What every launcher ends with. */
+/* How kernels are launched.  The same source is compiled for a GPU and, in tests/cuda_cpu, for the
+ * CPU: so no <<<>>>, and no other way to shared memory of a size known at the launch. */
 #ifndef HEARTH_WORKER_CUDA_LAUNCH_CUH
 #define HEARTH_WORKER_CUDA_LAUNCH_CUH
 
@@ -20,10 +21,25 @@ cuda_check(cudaError_t failure, const char *what, struct error *err)
 			 cudaGetErrorName(failure));
 }
 
+/* `shared`: bytes of the kernel's CUDA_SHARED. */
+template <class... Params, class... Args>
 static inline int
-cuda_launched(const char *kernel, struct error *err)
+cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+	    void *stream, struct error *err, Args... args)
 {
-	return cuda_check(cudaGetLastError(), kernel, err);
+	cudaLaunchConfig_t config = {};
+
+	config.gridDim = grid;
+	config.blockDim = block;
+	config.dynamicSmemBytes = shared;
+	config.stream = (cudaStream_t)stream;
+	return cuda_check(cudaLaunchKernelEx(&config, kernel, args...), name, err);
 }
+
+/* At the top of a kernel: type *name, as long as the launch says.  One a kernel, of its own name.
+ */
+#ifndef CUDA_SHARED
+#define CUDA_SHARED(type, name) extern __shared__ __align__(16) type name[]
+#endif
 
 #endif

@@ -41,8 +41,8 @@ extern "C" int
 cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 	   const struct cuda_input *in, struct cuda_rows to, uint32_t tokens, struct error *err)
 {
-	embed_kernel<<<tokens, 128, 0, (cudaStream_t)stream>>>(*embedding, columns, in, to);
-	return cuda_launched("embed_kernel", err);
+	return cuda_launch("embed_kernel", embed_kernel, tokens, 128, 0, stream, err, *embedding,
+			   columns, in, to);
 }
 
 /* Two rows from `row` on; the second is the first again where the matrix ends, and not for use. */
@@ -101,9 +101,9 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ro
 
 	for (uint32_t i = 0; i < matrices->n; i++)
 		pairs += pairs_of(matrices->of[i].rows);
-	multiply_kernel<<<dim3((pairs + WARPS - 1) / WARPS, tokens), WARPS * 32, 0,
-			  (cudaStream_t)stream>>>(*matrices, from, to, add);
-	return cuda_launched("multiply_kernel", err);
+	return cuda_launch("multiply_kernel", multiply_kernel,
+			   dim3((pairs + WARPS - 1) / WARPS, tokens), WARPS * 32, 0, stream, err,
+			   *matrices, from, to, add);
 }
 
 static __device__ __forceinline__ const uint8_t *
@@ -142,8 +142,8 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 {
 	dim3 grid((moe->width + WARPS - 1) / WARPS, moe->top_k, tokens);
 
-	experts_in_kernel<<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*moe);
-	return cuda_launched("experts_in_kernel", err);
+	return cuda_launch("experts_in_kernel", experts_in_kernel, grid, WARPS * 32, 0, stream, err,
+			   *moe);
 }
 
 /* A block two rows; each warp takes some of the chosen experts, and one thread a row adds them up
@@ -151,7 +151,7 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 static __global__ void
 __launch_bounds__(OUT_WARPS_MAX * 32) experts_out_kernel(struct cuda_moe moe)
 {
-	extern __shared__ float parts[]; /* (2, padded) */
+	CUDA_SHARED(float, parts); /* (2, padded) */
 	uint32_t lane = threadIdx.x % 32, row = 2 * blockIdx.x, token = blockIdx.y;
 	uint32_t padded = (moe.top_k + 3) / 4 * 4;
 	bool both = row + 1 < moe.hidden;
@@ -183,9 +183,9 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 	uint32_t warps = moe->top_k < OUT_WARPS_MAX ? moe->top_k : OUT_WARPS_MAX;
 	size_t shared = 2 * ((moe->top_k + 3) / 4 * 4) * sizeof(float);
 
-	experts_out_kernel<<<dim3(pairs_of(moe->hidden), tokens), warps * 32, shared,
-			     (cudaStream_t)stream>>>(*moe);
-	return cuda_launched("experts_out_kernel", err);
+	return cuda_launch("experts_out_kernel", experts_out_kernel,
+			   dim3(pairs_of(moe->hidden), tokens), warps * 32, shared, stream, err,
+			   *moe);
 }
 
 extern "C" int

@@ -63,9 +63,8 @@ extern "C" int
 cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilon, uint32_t columns,
 	  struct cuda_rows to, uint32_t tokens, struct error *err)
 {
-	norm_kernel<<<tokens, THREADS, 0, (cudaStream_t)stream>>>(from, weight, epsilon, columns,
-								  to);
-	return cuda_launched("norm_kernel", err);
+	return cuda_launch("norm_kernel", norm_kernel, tokens, THREADS, 0, stream, err, from,
+			   weight, epsilon, columns, to);
 }
 
 /* An expert's rank is the number of experts before it: likelier, or as likely and of lower index.
@@ -73,7 +72,7 @@ cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilo
 static __global__ void
 __launch_bounds__(THREADS) choose_kernel(struct cuda_moe moe)
 {
-	extern __shared__ float likely[]; /* (experts), then (top_k), each padded to whole PADs */
+	CUDA_SHARED(float, likely); /* (experts), then (top_k), each padded to whole PADs */
 	__shared__ float room[THREADS / 32];
 	float *picked = likely + padded(moe.experts);
 	const float *logits = moe.logits.at + (uint64_t)blockIdx.x * moe.logits.stride;
@@ -121,6 +120,6 @@ cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct er
 {
 	size_t shared = (padded(moe->experts) + padded(moe->top_k)) * sizeof(float);
 
-	choose_kernel<<<tokens, THREADS, shared, (cudaStream_t)stream>>>(*moe);
-	return cuda_launched("choose_kernel", err);
+	return cuda_launch("choose_kernel", choose_kernel, tokens, THREADS, shared, stream, err,
+			   *moe);
 }
