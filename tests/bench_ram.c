@@ -88,8 +88,9 @@ ram_begin(struct bench_ram **ret, const void *at, uint64_t bytes, uint32_t threa
 		*ret = ram;
 		return 0;
 	}
+	rc = error_sys(err, rc, "reading RAM: thread %u", ram->threads);
 	bench_ram_end(ram);
-	return error_sys(err, rc, "reading RAM: thread %u", ram->threads);
+	return rc;
 }
 
 /* GB/s. */
