@@ -279,24 +279,25 @@ board_progress(struct board *board)
 	atomic_store(&board->progress_ns, clock_ns());
 }
 
-/* The named sub-message of the state, made on first use; NULL when there is no memory. */
-#define BOARD_PART(name, Name, type)                                 \
-	Hearth__##Name *board_##name(Hearth__State *state)           \
-	{                                                            \
-		if (!state->name) {                                  \
-			state->name = malloc(sizeof(*state->name));  \
-			if (state->name)                             \
-				hearth__##name##__init(state->name); \
-		}                                                    \
-		return state->name;                                  \
+/* The named part of a message, made on first use; NULL when there is no memory. */
+#define BOARD_PART(Of, name, Name)                                \
+	Hearth__##Name *board_##name(Hearth__##Of *of)            \
+	{                                                         \
+		if (!of->name) {                                  \
+			of->name = malloc(sizeof(*of->name));     \
+			if (of->name)                             \
+				hearth__##name##__init(of->name); \
+		}                                                 \
+		return of->name;                                  \
 	}
 
-BOARD_PART(reader, Reader, reader)
-BOARD_PART(pinning, Pinning, pinning)
-BOARD_PART(computing, Computing, computing)
-BOARD_PART(serving, Serving, serving)
-BOARD_PART(arena, Arena, arena)
-BOARD_PART(pages, Pages, pages)
+BOARD_PART(State, reader, Reader)
+BOARD_PART(State, pinning, Pinning)
+BOARD_PART(State, computing, Computing)
+BOARD_PART(Computing, cache, Cache)
+BOARD_PART(State, serving, Serving)
+BOARD_PART(State, arena, Arena)
+BOARD_PART(State, pages, Pages)
 
 int
 board_slices(Hearth__State *state, uint32_t n)

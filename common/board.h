@@ -37,6 +37,7 @@ void board_progress(struct board *board);
 Hearth__Reader *board_reader(Hearth__State *state);
 Hearth__Pinning *board_pinning(Hearth__State *state);
 Hearth__Computing *board_computing(Hearth__State *state);
+Hearth__Cache *board_cache(Hearth__Computing *computing);
 Hearth__Serving *board_serving(Hearth__State *state);
 Hearth__Arena *board_arena(Hearth__State *state);
 Hearth__Pages *board_pages(Hearth__State *state);

@@ -119,12 +119,26 @@ json_of_experts(const Hearth__Computing *computing)
 			 (double)computing->fetch_ns / 1e9);
 }
 
+/* The experts' slots. */
+static json_t *
+json_of_cache(const Hearth__Cache *cache)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "slots",
+			 (json_int_t)cache->slots, "filled", (json_int_t)cache->filled, "experts",
+			 (json_int_t)cache->experts, "slot_bytes", (json_int_t)cache->slot_bytes,
+			 "tokens", (json_int_t)cache->tokens, "uses", (json_int_t)cache->uses,
+			 "hits", (json_int_t)cache->hits, "bytes_slots",
+			 (json_int_t)cache->bytes_slots, "bytes_arena",
+			 (json_int_t)cache->bytes_arena, "moves", (json_int_t)cache->moves,
+			 "bytes_moved", (json_int_t)cache->bytes_moved);
+}
+
 static json_t *
 json_of_computing(const Hearth__Computing *computing)
 {
 	return json_pack(
-	    "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f, s:o}", "device",
-	    computing->device, "kernels", computing->kernels, "threads",
+	    "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f, s:o, s:o*}",
+	    "device", computing->device, "kernels", computing->kernels, "threads",
 	    (json_int_t)computing->threads, "context", (json_int_t)computing->context, "pages",
 	    computing->pages, "kv_bytes", (json_int_t)computing->kv_bytes, "slots",
 	    (json_int_t)computing->slots, "attach_seconds",
@@ -132,7 +146,8 @@ json_of_computing(const Hearth__Computing *computing)
 	    computing->request ? stack_json_hex(computing->request) : NULL, "tokens_in",
 	    (json_int_t)computing->tokens_in, "tokens_kept", (json_int_t)computing->tokens_kept,
 	    "tokens_out", (json_int_t)computing->tokens_out, "compute_seconds",
-	    (double)computing->compute_ns / 1e9, "experts", json_of_experts(computing));
+	    (double)computing->compute_ns / 1e9, "experts", json_of_experts(computing), "cache",
+	    computing->cache ? json_of_cache(computing->cache) : NULL);
 }
 
 static json_t *

@@ -147,6 +147,16 @@ line_pinning(struct line *line, const Hearth__Pinning *pinning)
 		line_add(line, "%" PRIu64 " experts moved", pinning->expert_moves);
 }
 
+/* Of the experts: how many have slots, and how many of those chosen were there. */
+static void
+line_cache(struct line *line, const Hearth__Cache *cache)
+{
+	line_add(line, "%" PRIu32 " of %" PRIu32 " slots filled for %" PRIu32 " experts",
+		 cache->filled, cache->slots, cache->experts);
+	if (cache->uses)
+		line_add(line, "%.1f %% hits", 100.0 * (double)cache->hits / (double)cache->uses);
+}
+
 static void
 line_computing(struct line *line, const Hearth__Computing *computing)
 {
@@ -161,8 +171,8 @@ line_computing(struct line *line, const Hearth__Computing *computing)
 	line_add(line, "context %" PRIu32 " (%s)", computing->context, bytes);
 	if (computing->pages[0])
 		line_add(line, "pages %s", computing->pages);
-	if (computing->slots)
-		line_add(line, "%" PRIu32 " slots", computing->slots);
+	if (computing->cache && computing->cache->slots)
+		line_cache(line, computing->cache);
 	line_add(line, "%" PRIu64 " tokens in, %" PRIu64 " kept, %" PRIu64 " out",
 		 computing->tokens_in, computing->tokens_kept, computing->tokens_out);
 	if (computing->request)

@@ -151,6 +151,46 @@ a_slice_is_as_far_as_the_furthest_stage(void **state)
 }
 
 static void
+the_slots_are_told_in_the_line_and_in_json(void **state)
+{
+	struct stack_view view = { 0 };
+	char line[STAGE_LINE_BYTES];
+	Hearth__Cache *cache;
+	struct board *board;
+	struct error err;
+	json_t *json, *told;
+
+	(void)state;
+	assert_int_equal(board_open(&board, dir, "worker", &err), 0);
+	cache = board_cache(board_computing(board_edit(board)));
+	cache->slots = 9;
+	cache->filled = 7;
+	cache->experts = 20;
+	board_publish(board);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	stage_line(line, view.state[WORKER], view.asked_ns);
+	assert_non_null(strstr(line, "7 of 9 slots filled for 20 experts, "));
+	assert_null(strstr(line, "hits")); /* of none there is no share */
+	board_edit(board);
+	cache->uses = 8;
+	cache->hits = 3;
+	cache->bytes_moved = 4096;
+	board_publish(board);
+	stack_view_close(&view);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	stage_line(line, view.state[WORKER], view.asked_ns);
+	assert_non_null(strstr(line, "20 experts, 37.5 % hits, "));
+	json = stack_json(&view);
+	told = json_object_get(
+	    json_object_get(json_object_get(json_object_get(json, "stages"), "worker"), "cache"),
+	    "bytes_moved");
+	assert_int_equal(json_integer_value(told), 4096);
+	json_decref(json);
+	stack_view_close(&view);
+	board_close(board);
+}
+
+static void
 json_holds_name_model_stages_and_slices(void **state)
 {
 	struct stack_view view = { 0 };
@@ -283,6 +323,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(the_choice_of_the_reader_is_told_with_its_numbers,
 						make_dir, remove_dir),
 		cmocka_unit_test(a_long_reason_is_cut),
+		cmocka_unit_test(the_slots_are_told_in_the_line_and_in_json),
 		cmocka_unit_test(the_line_says_what_is_registered_and_what_is_not),
 	};
 

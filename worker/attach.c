@@ -313,6 +313,8 @@ attach_open(struct attached *ret, const struct attach_config *config, struct err
 		rc = attach_compute(ret, kv_fresh, err);
 	if (rc == 0)
 		rc = attach_usage(ret, config->profile, err);
+	if (rc == 0 && slot_use_open(&ret->slot_use, &ret->model) < 0)
+		rc = error_set(err, -ENOMEM, "no memory for what the slots are used for");
 	ret->end_ns = clock_ns();
 	if (rc < 0)
 		attach_close(ret);
@@ -333,6 +335,7 @@ attach_close(struct attached *attached)
 	if (attached->compute != NULL)
 		attached->ops->close(attached->compute);
 	attach_unstage(attached);
+	slot_use_close(&attached->slot_use);
 	if (attached->table.places != NULL)
 		table_close(&attached->table);
 	fetcher_close(&attached->fetcher);

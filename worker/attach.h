@@ -15,6 +15,7 @@
 #include "worker/compute.h"
 #include "worker/journal.h"
 #include "worker/lender.h"
+#include "worker/slot_use.h"
 #include "worker/table.h"
 #include "worker/upstream.h"
 #include "worker/usage.h"
@@ -46,6 +47,7 @@ struct attached {
 	const struct compute_ops *ops;
 	struct compute *compute;
 	struct journal journal;
+	struct slot_use slot_use;
 	struct usage usage; /* page NULL: not recorded */
 	uint32_t context, threads;
 	uint32_t n_slots; /* 0: all experts are read in the arena */

@@ -20,6 +20,9 @@
  * each token more. */
 #define REGISTER_NS (20 * NS_PER_MS)
 
+/* So many tokens are counted at once: on a GPU a count costs a copy, about a hundredth of them. */
+#define COUNT_TOKENS 16u
+
 struct worker {
 	struct service service;
 	struct board *board;
@@ -31,7 +34,28 @@ struct worker {
 	uint64_t request; /* at work as last told; 0 = none */
 	bool first;       /* a request is at work and no forward of this process is complete */
 	bool settled;     /* the arithmetic is not asked for experts any more */
+	uint64_t tokens;  /* computed, and of these counted */
+	uint64_t counted;
 };
+
+/* Which experts were used since the last time. */
+static int
+worker_count(struct worker *worker, struct error *err)
+{
+	struct attached *attached = &worker->attached;
+	int rc;
+
+	if (worker->counted == worker->tokens)
+		return 0;
+	rc = slot_use_count(&attached->slot_use, &attached->table.slots, attached->ops,
+			    attached->compute);
+	if (rc < 0)
+		return error_sys(err, rc, "counting the experts' use");
+	worker->counted = worker->tokens;
+	if (attached->usage.page != NULL)
+		usage_add(&attached->usage, attached->slot_use.counts);
+	return 0;
+}
 
 /* A profile that cannot be written is missed at the next start; this one goes on. */
 static void
@@ -39,9 +63,11 @@ worker_record(struct worker *worker)
 {
 	struct attached *attached = &worker->attached;
 	struct error err;
+	int rc = worker_count(worker, &err);
 
-	if (attached->usage.page != NULL &&
-	    usage_record(&attached->usage, attached->ops, attached->compute, &err) < 0)
+	if (rc == 0 && attached->usage.page != NULL)
+		rc = usage_save(&attached->usage, &err);
+	if (rc < 0)
 		log_warn("%s", err.text);
 }
 
@@ -90,6 +116,11 @@ worker_upkeep(void *arg, bool woken, struct error *err)
 		table_look(table);
 		report_slices(&worker->report, worker->upstream.state);
 	}
+	if (worker->tokens - worker->counted >= COUNT_TOKENS || table_has_to_fill(table)) {
+		rc = worker_count(worker, err);
+		if (rc < 0)
+			return rc;
+	}
 	filled = table_fill(table, err);
 	if (filled < 0)
 		return filled;
@@ -114,9 +145,10 @@ worker_tally(void *arg, const struct serve_tally *tally, bool now)
 	struct worker *worker = arg;
 
 	worker->first = tally->request != 0 && tally->tokens_in + tally->tokens_out == 0;
-	report_tally(&worker->report, tally, now);
+	worker->tokens = tally->tokens_in + tally->tokens_out;
 	if (worker->request != 0 && tally->request == 0)
 		worker_record(worker);
+	report_tally(&worker->report, tally, now);
 	worker->request = tally->request;
 }
 

@@ -44,8 +44,31 @@ report_sources(const struct table *table, uint32_t ret[N_SOURCES])
 }
 
 static void
-report_table(const struct table *table, Hearth__Computing *computing)
+report_cache(const struct attached *attached, Hearth__Computing *computing)
 {
+	const struct table *table = &attached->table;
+	const struct slot_use *use = &attached->slot_use;
+	Hearth__Cache *cache = board_cache(computing);
+
+	if (cache == NULL)
+		return;
+	cache->slots = table->slots.n;
+	cache->filled = table->slots.filled;
+	cache->experts = attached->model.n_layers * attached->model.n_experts;
+	cache->slot_bytes = table->slot_bytes;
+	cache->tokens = slot_use_tokens(use);
+	cache->uses = use->uses;
+	cache->hits = use->hits;
+	cache->bytes_slots = use->bytes_slots;
+	cache->bytes_arena = use->bytes_arena;
+	cache->moves = table->moved;
+	cache->bytes_moved = table->bytes_moved;
+}
+
+static void
+report_table(const struct attached *attached, Hearth__Computing *computing)
+{
+	const struct table *table = &attached->table;
 	uint32_t layers[N_SOURCES];
 
 	report_sources(table, layers);
@@ -56,6 +79,7 @@ report_table(const struct table *table, Hearth__Computing *computing)
 	computing->staged_experts = table->staged_experts;
 	computing->fetched_experts = table->fetched_experts;
 	computing->fetch_ns = table->fetch_ns;
+	report_cache(attached, computing);
 }
 
 static void
@@ -121,7 +145,7 @@ report_slices(struct report *report, const Hearth__State *pinner)
 	}
 	report_phase(attached, state);
 	if (board_computing(state) != NULL)
-		report_table(&attached->table, board_computing(state));
+		report_table(attached, board_computing(state));
 	board_publish(report->board);
 }
 
@@ -148,7 +172,7 @@ report_tally(struct report *report, const struct serve_tally *tally, bool now)
 		computing->compute_ns = tally->compute_ns;
 		computing->first_token_ns = tally->first_token_ns;
 		computing->sixteenth_token_ns = tally->sixteenth_token_ns;
-		report_table(&report->attached->table, computing);
+		report_table(report->attached, computing);
 	}
 	board_publish(report->board);
 }

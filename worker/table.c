@@ -226,13 +226,32 @@ table_register(struct table *table)
 	return 1;
 }
 
+/* The slot holds the expert now: it is read there. */
+static void
+move_done(struct table *table, const struct slot_fill *move)
+{
+	const struct experts *role = table->model->layers[move->layer].role;
+
+	slot_plan_hold(&table->slots, move);
+	place_set(table, move->layer, move->expert);
+	table->moved++;
+	for (int i = 0; i < N_ROLES; i++)
+		table->bytes_moved += role[i].bytes;
+}
+
+bool
+table_has_to_fill(const struct table *table)
+{
+	return table->slots.filled < table->slots.n && !table->fill_refused;
+}
+
 int
 table_fill(struct table *table, struct error *err)
 {
 	uint32_t n;
 	int rc;
 
-	if (table->slots.filled == table->slots.n || table->fill_refused)
+	if (!table_has_to_fill(table))
 		return 0;
 	n = slot_plan_next(&table->slots, table->usable + 1, table->moves, table->move_max);
 	if (n == 0)
@@ -245,9 +264,7 @@ table_fill(struct table *table, struct error *err)
 		table->fill_refused = true;
 		return 0;
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		slot_plan_hold(&table->slots, &table->moves[i]);
-		place_set(table, table->moves[i].layer, table->moves[i].expert);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		move_done(table, &table->moves[i]);
 	return 1;
 }

@@ -64,6 +64,8 @@ struct table {
 	uint64_t staged_experts;  /* in all calls */
 	uint64_t fetched_experts; /* asked of the loader and got */
 	uint64_t fetch_ns;        /* waiting for them */
+	uint64_t moved;           /* experts that came into slots */
+	uint64_t bytes_moved;     /* of these */
 	/* Ends a wait for a slice: the main thread is wanted elsewhere.  May be NULL. */
 	bool (*interrupted)(void *arg);
 	void *interrupted_arg;
@@ -99,6 +101,8 @@ int table_wait_slice(struct table *table, uint32_t slice, struct error *err);
 /* compute_config.need_experts: these experts of the layer may be read.  arg is the struct table. */
 int table_need(void *table, uint32_t layer, const uint32_t *experts, uint32_t n);
 
+/* Some slots are free, and may be filled. */
+bool table_has_to_fill(const struct table *table);
 /* Fills the next few slots, of usable layers.  1: places have changed, and there may be more to
  * do; 0: nothing to do now. */
 int table_fill(struct table *table, struct error *err);

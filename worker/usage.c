@@ -49,27 +49,25 @@ usage_open(struct usage *ret, void *region, const struct profile_shape *shape, c
 	return rc;
 }
 
-static uint64_t
-sum_of(const struct usage_page *page)
+void
+usage_add(struct usage *usage, const uint64_t *counts)
 {
-	uint64_t sum = 0;
+	struct usage_page *page = usage->page;
 
-	for (uint64_t i = 0; i < count_of(&page->shape); i++)
-		sum += page->counts[i];
-	return sum;
+	for (uint64_t i = 0; i < count_of(&page->shape); i++) {
+		page->counts[i] += counts[i];
+		usage->unsaved = usage->unsaved || counts[i] != 0;
+	}
 }
 
 int
-usage_record(struct usage *usage, const struct compute_ops *ops, struct compute *compute,
-	     struct error *err)
+usage_save(struct usage *usage, struct error *err)
 {
-	struct usage_page *page = usage->page;
-	uint64_t before = sum_of(page);
-	int rc = ops->usage(compute, page->counts);
+	int rc;
 
-	if (rc < 0)
-		return error_sys(err, rc, "counting the experts' use");
-	if (sum_of(page) == before)
+	if (!usage->unsaved)
 		return 0;
-	return profile_write(usage->path, &page->shape, page->counts, err);
+	rc = profile_write(usage->path, &usage->page->shape, usage->page->counts, err);
+	usage->unsaved = rc < 0;
+	return rc;
 }

@@ -5,11 +5,11 @@
 #define HEARTH_WORKER_USAGE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
 #include "common/profile.h"
-#include "worker/compute.h"
 
 /* As it lies in the lent region. */
 struct usage_page {
@@ -21,6 +21,7 @@ struct usage_page {
 struct usage {
 	const char *path;
 	struct usage_page *page;
+	bool unsaved; /* the file lacks some */
 };
 
 uint64_t usage_bytes(const struct profile_shape *shape);
@@ -30,8 +31,10 @@ uint64_t usage_bytes(const struct profile_shape *shape);
 int usage_open(struct usage *ret, void *region, const struct profile_shape *shape, const char *path,
 	       struct error *err);
 
-/* Adds what was chosen since the last time, and writes the file if that was anything. */
-int usage_record(struct usage *usage, const struct compute_ops *ops, struct compute *compute,
-		 struct error *err);
+/* (layers, experts) more. */
+void usage_add(struct usage *usage, const uint64_t *counts);
+
+/* Writes the file if it lacks something that this process added. */
+int usage_save(struct usage *usage, struct error *err);
 
 #endif
