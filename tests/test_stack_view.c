@@ -323,7 +323,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(the_choice_of_the_reader_is_told_with_its_numbers,
 						make_dir, remove_dir),
 		cmocka_unit_test(a_long_reason_is_cut),
-		cmocka_unit_test(the_slots_are_told_in_the_line_and_in_json),
+		cmocka_unit_test_setup_teardown(the_slots_are_told_in_the_line_and_in_json,
+						make_dir, remove_dir),
 		cmocka_unit_test(the_line_says_what_is_registered_and_what_is_not),
 	};
 
