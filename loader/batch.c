@@ -19,7 +19,7 @@ takes(const struct batch_request *request, const struct batch_window *window)
 {
 	uint64_t end = request->file_offset + request->bytes;
 
-	return request->shard == window->shard &&
+	return request->shard == window->shard && request->n < BATCH_WINDOWS &&
 	       (window->file_offset < end || window->file_offset - end < BATCH_GAP) &&
 	       window->file_offset + window->bytes - request->file_offset <= BATCH_REQUEST;
 }

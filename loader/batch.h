@@ -5,8 +5,11 @@
 
 #include <stdint.h>
 
+#include "loader/scatter_read.h"
+
 #define BATCH_GAP (1ull << 20)      /* this far apart they are two requests */
 #define BATCH_REQUEST (32ull << 20) /* and so are those that would be longer together */
+#define BATCH_WINDOWS SCATTER_MOST  /* or more */
 
 struct batch_window {
 	uint32_t shard, slice;

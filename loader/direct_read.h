@@ -1,13 +1,11 @@
-/* A range of a file, read without the page cache.  Whole blocks go straight to their place; of the
- * blocks at the ends, which belong to somebody else too, only the range's own bytes are put there:
- * a neighbour may be in use already, and a drive or a cipher may pass through other bytes on the
- * way. Where place and file are not congruent, all of it comes through a buffer. */
+/* A range of a file, read without the page cache: straight to its place, as scatter_read.h does it.
+ * Where place and file are not congruent, all of it comes through a buffer. */
 #ifndef HEARTH_LOADER_DIRECT_READ_H
 #define HEARTH_LOADER_DIRECT_READ_H
 
 #include <stdint.h>
 
-#include "loader/io.h"
+#include "loader/scatter_read.h"
 
 /* File systems want 512 or 4096, some 64 KiB. */
 #define DIRECT_MAX_ALIGN (1u << 20)
@@ -19,12 +17,12 @@ struct direct_file {
 	uint64_t bytes; /* of the file */
 };
 
-/* Memory for what cannot be read in place; one a thread, zeroed at first, grown as needed. */
-struct bounce {
-	uint8_t *at;
-	uint64_t bytes, align;
-};
-void bounce_close(struct bounce *bounce);
+/* A block of such reads: as large as the file system wants it, and IO_BLOCK at least. */
+static inline uint64_t
+direct_block(const struct direct_file *file)
+{
+	return file->align > IO_BLOCK ? file->align : IO_BLOCK;
+}
 
 /* *ret_got: the bytes in place, from the range's begin.  With 0 they are fewer than asked when
  * blocks stopped coming: at the file's last one, which is not whole, or behind a read that ended

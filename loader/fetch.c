@@ -1,5 +1,6 @@
 #include "loader/fetch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -101,6 +102,7 @@ fetch_buffered(const struct fetch *fetch, const struct piece *piece, uint64_t go
 	return 0;
 }
 
+/* 0: it is read buffered from now on. */
 static int
 fetch_refused(struct fetch *fetch, const struct piece *piece, struct error *err)
 {
@@ -113,7 +115,7 @@ fetch_refused(struct fetch *fetch, const struct piece *piece, struct error *err)
 		return error_set(err, -ENOTSUP, "%s, want --read buffered", why.text);
 	if (!atomic_exchange(&fetch->direct[piece->shard].refused, true))
 		fetch->fallback.fn(fetch->fallback.arg, why.text);
-	return fetch_buffered(fetch, piece, 0, err);
+	return 0;
 }
 
 static int
@@ -124,8 +126,10 @@ fetch_direct(struct fetch *fetch, const struct piece *piece, struct bounce *boun
 	int rc = direct_read(&fetch->direct[piece->shard].direct, piece->file_offset, piece->bytes,
 			     fetch->arena + piece->arena_offset, bounce, &got);
 
-	if (rc == -EINVAL)
-		return fetch_refused(fetch, piece, err);
+	if (rc == -EINVAL) {
+		rc = fetch_refused(fetch, piece, err);
+		return rc < 0 ? rc : fetch_buffered(fetch, piece, 0, err);
+	}
 	if (rc < 0)
 		return fetch_fail(fetch, piece, got, rc, err);
 	return got < piece->bytes ? fetch_buffered(fetch, piece, got, err) : 0;
@@ -148,6 +152,91 @@ fetch_piece(struct fetch *fetch, const struct piece *piece, struct bounce *bounc
 		return fetch_buffered(fetch, piece, 0, err);
 	rc = fetch_fault_in(fetch, piece, 0, piece->bytes, err);
 	return rc < 0 ? rc : fetch_direct(fetch, piece, bounce, err);
+}
+
+/* Neighbours in file and arena are one.  Returns how many are left. */
+static uint32_t
+join(const struct piece *pieces, uint64_t n, struct piece *ret)
+{
+	uint32_t joined = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct piece *last = joined ? &ret[joined - 1] : NULL;
+
+		if (last && pieces[i].run == last->run) {
+			last->bytes = pieces[i].file_offset + pieces[i].bytes - last->file_offset;
+			continue;
+		}
+		assert(joined < SCATTER_MOST);
+		ret[joined++] = pieces[i];
+	}
+	return joined;
+}
+
+/* How the shard's bytes can be scattered; false: its blocks are larger than what place and file are
+ * congruent by. */
+static bool
+find_scatter_file(struct fetch *fetch, uint32_t shard, struct scatter_file *ret)
+{
+	const struct direct_file *direct = fetch->direct ? &fetch->direct[shard].direct : NULL;
+	const struct shard *file = &fetch->files->shards[shard];
+
+	if (!reads_direct(fetch, shard))
+		*ret = (struct scatter_file){ fetch->io, file->fd, 1, file->bytes };
+	else if (direct_block(direct) == IO_BLOCK)
+		*ret = (struct scatter_file){ fetch->io, direct->fd, IO_BLOCK, direct->bytes };
+	else
+		return false;
+	return true;
+}
+
+static int
+scatter(struct fetch *fetch, const struct scatter_file *file, const struct piece *pieces,
+	uint32_t n, struct bounce *bounce, struct error *err)
+{
+	struct scatter_range ranges[SCATTER_MOST];
+	uint64_t end;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		ranges[i] = (struct scatter_range){ pieces[i].file_offset, pieces[i].bytes,
+						    fetch->arena + pieces[i].arena_offset };
+	rc = scatter_read(file, ranges, n, bounce, &end);
+	if (rc == -EINVAL && file->block > 1) {
+		rc = fetch_refused(fetch, pieces, err);
+		if (rc < 0)
+			return rc;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t got = end > pieces[i].file_offset ? end - pieces[i].file_offset : 0;
+
+		if (got >= pieces[i].bytes)
+			continue;
+		if (rc < 0)
+			return fetch_fail(fetch, &pieces[i], got, rc, err);
+		rc = fetch_buffered(fetch, &pieces[i], got, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int
+fetch_pieces(struct fetch *fetch, const struct piece *pieces, uint64_t n, struct bounce *bounce,
+	     struct error *err)
+{
+	struct piece joined[SCATTER_MOST];
+	struct scatter_file file;
+	uint32_t k = join(pieces, n, joined);
+	bool scatters = k > 1 && find_scatter_file(fetch, pieces->shard, &file);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < k && rc == 0; i++)
+		rc = scatters ? fetch_fault_in(fetch, &joined[i], 0, joined[i].bytes, err)
+			      : fetch_piece(fetch, &joined[i], bounce, err);
+	if (rc == 0 && scatters)
+		rc = scatter(fetch, &file, joined, k, bounce, err);
+	return rc;
 }
 
 static int

@@ -1,5 +1,5 @@
-/* Brings one piece of a file to its place in the arena, buffered or direct, and writes nothing but
- * its bytes.  Any number of threads may fetch pieces at once, each with a bounce of its own. */
+/* Brings pieces of a file to their places in the arena, buffered or direct, and writes nothing but
+ * their bytes.  Any number of threads may fetch pieces at once, each with a bounce of its own. */
 #ifndef HEARTH_LOADER_FETCH_H
 #define HEARTH_LOADER_FETCH_H
 
@@ -42,6 +42,11 @@ int fetch_open(struct fetch *ret, const struct io_calls *io, const struct model_
  * and what came. */
 int fetch_piece(struct fetch *fetch, const struct piece *piece, struct bounce *bounce,
 		struct error *err);
+
+/* Several of one file as one read, with what lies between them: in the order of the file and apart,
+ * at most SCATTER_MOST that are not neighbours in the arena too. */
+int fetch_pieces(struct fetch *fetch, const struct piece *pieces, uint64_t n, struct bounce *bounce,
+		 struct error *err);
 
 void fetch_close(struct fetch *fetch);
 

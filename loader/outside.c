@@ -161,6 +161,7 @@ begin_wish(struct outside *outside)
 			    : batch_merge(outside->windows, outside->n_windows, outside->requests);
 	outside->next = 0;
 	outside->left = outside->n_requests;
+	outside->figures.windows += outside->n_requests ? outside->n_windows : 0;
 	piece_queue_demand(outside->config.queue, outside->pieces, outside->n_pieces);
 	pthread_cond_broadcast(&outside->work);
 }

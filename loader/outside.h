@@ -30,7 +30,8 @@ struct outside;
 struct outside_figures {
 	uint64_t requests;          /* wishes */
 	uint64_t experts, hits;     /* brought; found in the window */
-	uint64_t reads, bytes;      /* of the files, gaps included */
+	uint64_t windows;           /* matrices that were to be read */
+	uint64_t reads, bytes;      /* that took so many requests, gaps included */
 	uint64_t wait_ns, first_ns; /* of the wishes */
 };
 

@@ -59,7 +59,7 @@ fake_readv_at(int fd, const struct iovec *to, int n, uint64_t offset)
 	int64_t got;
 
 	for (int i = 0; i < n; i++) {
-		if (((uintptr_t)to[i].iov_base | to[i].iov_len) % IO_BLOCK)
+		if (fd >= FAKE_DIRECT && ((uintptr_t)to[i].iov_base | to[i].iov_len) % IO_BLOCK)
 			atomic_store(&fake.misaligned, true);
 		bytes += to[i].iov_len;
 	}

@@ -66,6 +66,20 @@ a_request_ends_at_32_mib(void **state)
 }
 
 static void
+a_request_has_no_more_windows_than_one_read_has_places(void **state)
+{
+	struct batch_window list[2 * BATCH_WINDOWS];
+	struct batch_request two[2];
+
+	(void)state;
+	for (uint64_t i = 0; i < 2 * BATCH_WINDOWS; i++)
+		list[i] = window(0, 300 * i, 100);
+	assert_int_equal(batch_merge(list, BATCH_WINDOWS, two), 1);
+	assert_int_equal(batch_merge(list, 2 * BATCH_WINDOWS, two), 2);
+	assert_int_equal(two[1].first, BATCH_WINDOWS);
+}
+
+static void
 a_window_longer_than_a_request_stays_whole(void **state)
 {
 	struct batch_window list[] = { window(0, 0, 40 * MIB), window(0, 40 * MIB, 1) };
@@ -118,6 +132,7 @@ main(void)
 		cmocka_unit_test(windows_less_than_a_mib_apart_are_one_request),
 		cmocka_unit_test(windows_of_two_files_stay_two_requests),
 		cmocka_unit_test(a_request_ends_at_32_mib),
+		cmocka_unit_test(a_request_has_no_more_windows_than_one_read_has_places),
 		cmocka_unit_test(a_window_longer_than_a_request_stays_whole),
 		cmocka_unit_test(each_window_is_in_exactly_one_request),
 	};

@@ -321,6 +321,29 @@ what_lies_in_the_window_is_not_read_again(void **state)
 	close_outside();
 }
 
+/* Experts 0 and 2 of layer 0: six matrices in two files, no two of one file a MiB apart. */
+static void
+windows_less_than_a_mib_apart_are_one_read(void **state)
+{
+	struct outside_figures figures;
+	struct asked asked;
+
+	(void)state;
+	for (int direct = 0; direct < 2; direct++) {
+		open_outside(direct);
+		ask(&asked, 0, 5);
+		expect_bytes(&asked);
+		outside_figures(t.outside, &figures);
+		assert_int_equal(figures.experts, 2);
+		assert_int_equal(figures.windows, 6);
+		assert_int_equal(figures.reads, FAKE_FILES);
+		assert_int_equal(fake.calls, FAKE_FILES);
+		assert_int_equal(fake.direct_reads, direct ? FAKE_FILES : 0);
+		assert_true(figures.bytes > 2 * (2 * 700000 + 5000)); /* with what lies between */
+		close_outside();
+	}
+}
+
 int
 main(void)
 {
@@ -332,6 +355,7 @@ main(void)
 		cmocka_unit_test(a_read_that_fails_refuses_its_wish_alone_and_is_done_again),
 		cmocka_unit_test(the_end_refuses_who_waits_and_who_comes),
 		cmocka_unit_test(what_lies_in_the_window_is_not_read_again),
+		cmocka_unit_test(windows_less_than_a_mib_apart_are_one_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
