@@ -33,7 +33,8 @@ desk_refuse(struct call *call, int rc, struct error *why)
 	desk_reply(call, &reply);
 }
 
-void
+/* With what the slots hold; lock held. */
+static void
 desk_reply_slots(struct pinner *pinner, struct call *call, Hearth__LendReply *reply)
 {
 	const struct slot_table *table = &pinner->slots;

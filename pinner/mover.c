@@ -18,8 +18,11 @@ struct move_order {
 int
 mover_order(struct pinner *pinner, struct call *call, const struct slot_move *moves, uint32_t n)
 {
-	struct move_order *order = malloc(sizeof(*order) + n * sizeof(*moves));
+	struct move_order *order;
 
+	if (pinner->stopping)
+		return -ECANCELED;
+	order = malloc(sizeof(*order) + n * sizeof(*moves));
 	if (!order)
 		return -ENOMEM;
 	*order = (struct move_order){ .call = call, .n = n };
@@ -29,6 +32,7 @@ mover_order(struct pinner *pinner, struct call *call, const struct slot_move *mo
 	else
 		pinner->first = order;
 	pinner->last = order;
+	slot_table_begin(&pinner->slots, moves, n);
 	pthread_cond_signal(&pinner->moves);
 	return 0;
 }
@@ -67,7 +71,6 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 	int rc = 0;
 
 	pthread_mutex_lock(&pinner->lock);
-	slot_table_empty(&pinner->slots, order->moves, order->n);
 	for (uint32_t i = 0; rc == 0 && i < order->n; i++) {
 		rc = mover_copy(pinner, &order->moves[i], &why);
 		pthread_mutex_unlock(&pinner->lock);
@@ -75,8 +78,8 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 	}
 	if (rc == 0)
 		rc = device_wait(pinner->device, &why);
+	slot_table_end(&pinner->slots, order->moves, order->n, rc == 0);
 	if (rc == 0) {
-		slot_table_fill(&pinner->slots, order->moves, order->n);
 		pinner->moved += order->n;
 	} else {
 		log_error("moving experts: %s", why.text);
@@ -86,7 +89,7 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 	pinner->first = order->next;
 	if (!pinner->first)
 		pinner->last = NULL;
-	desk_reply_slots(pinner, order->call, &reply);
+	desk_reply(order->call, &reply);
 	pthread_mutex_unlock(&pinner->lock);
 	desk_publish(pinner);
 }
@@ -134,4 +137,5 @@ mover_stop(struct pinner *pinner, pthread_t thread)
 		pinner->first = order->next;
 		free(order);
 	}
+	pinner->last = NULL;
 }

@@ -53,11 +53,9 @@ void desk_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n);
 void desk_publish(struct pinner *pinner);
 /* Packs a reply and answers with it. */
 void desk_reply(struct call *call, const Hearth__LendReply *reply);
-/* The same with what the slots hold, which is read under the lock. */
-void desk_reply_slots(struct pinner *pinner, struct call *call, Hearth__LendReply *reply);
 
-/* mover.c: the thread, and an order for it (lock held; takes over the call; moves are copied).
- * -ENOMEM. */
+/* mover.c: the thread, and an order for it (lock held; takes over the call; moves are copied; their
+ * slots are empty from then on).  -ENOMEM; -ECANCELED: it has been stopped. */
 int mover_start(struct pinner *pinner, pthread_t *ret);
 void mover_stop(struct pinner *pinner, pthread_t thread);
 int mover_order(struct pinner *pinner, struct call *call, const struct slot_move *moves,

@@ -57,17 +57,31 @@ slot_table_check(struct slot_table *table, const struct model *model, const bool
 }
 
 void
-slot_table_empty(struct slot_table *table, const struct slot_move *moves, uint32_t n)
+slot_table_begin(struct slot_table *table, const struct slot_move *moves, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		table->content[moves[i].slot].filled = false;
+		table->content[moves[i].slot].coming++;
+	}
+}
+
+static void
+slot_table_fill(struct slot_table *table, const struct slot_move *move)
+{
+	for (uint32_t i = 0; i < table->n; i++) {
+		struct slot_content *other = &table->content[i];
+
+		if (other->layer == move->layer && other->expert == move->expert)
+			other->filled = false;
+	}
+	table->content[move->slot] =
+	    (struct slot_content){ .filled = true, .layer = move->layer, .expert = move->expert };
 }
 
 void
-slot_table_fill(struct slot_table *table, const struct slot_move *moves, uint32_t n)
+slot_table_end(struct slot_table *table, const struct slot_move *moves, uint32_t n, bool done)
 {
 	for (uint32_t i = 0; i < n; i++)
-		table->content[moves[i].slot] = (struct slot_content){ .filled = true,
-								       .layer = moves[i].layer,
-								       .expert = moves[i].expert };
+		if (--table->content[moves[i].slot].coming == 0 && done)
+			slot_table_fill(table, &moves[i]);
 }
