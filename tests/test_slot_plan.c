@@ -97,6 +97,46 @@ each_layer_gets_an_equal_share(void **state)
 }
 
 static void
+ranked_by_heat_the_hottest_are_wanted_and_equals_as_before(void **state)
+{
+	const float heat[LAYERS * EXPERTS] = { [1 * EXPERTS + 3] = 2, [2 * EXPERTS + 1] = 5 };
+	struct slot_plan plan;
+	struct slot_fill moves[4];
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 4, LAYERS, EXPERTS), 0);
+	slot_plan_rank(&plan, heat);
+	assert_int_equal(slot_plan_next(&plan, all, moves, 4), 4);
+	assert_int_equal(moves[0].layer, 2);
+	assert_int_equal(moves[0].expert, 1);
+	assert_int_equal(moves[1].layer, 1);
+	assert_int_equal(moves[1].expert, 3);
+	for (uint32_t i = 2; i < 4; i++) {
+		assert_int_equal(moves[i].layer, i - 2);
+		assert_int_equal(moves[i].expert, 0);
+	}
+	slot_plan_close(&plan);
+}
+
+static void
+a_slot_that_is_let_go_is_free_and_its_expert_without(void **state)
+{
+	const struct slot_fill move = { 1, 2, 0 };
+	struct slot_plan plan;
+
+	(void)state;
+	assert_int_equal(slot_plan_open(&plan, 2, LAYERS, EXPERTS), 0);
+	assert_true(slot_plan_hold(&plan, &move));
+	slot_plan_free(&plan, 0);
+	slot_plan_free(&plan, 1); /* was empty */
+	assert_int_equal(plan.filled, 0);
+	assert_int_equal(plan.in_layer[1], 0);
+	assert_int_equal(plan.slot_of[1 * EXPERTS + 2], SLOT_NONE);
+	assert_true(slot_plan_hold(&plan, &move));
+	slot_plan_close(&plan);
+}
+
+static void
 only_experts_of_usable_layers_are_moved(void **state)
 {
 	const bool some[LAYERS] = { true, false, true };
@@ -204,6 +244,8 @@ main(void)
 		cmocka_unit_test(a_cap_over_what_is_free_gives_what_is_free),
 		cmocka_unit_test(warm_slots_stay_as_they_are_while_they_fit),
 		cmocka_unit_test(each_layer_gets_an_equal_share),
+		cmocka_unit_test(ranked_by_heat_the_hottest_are_wanted_and_equals_as_before),
+		cmocka_unit_test(a_slot_that_is_let_go_is_free_and_its_expert_without),
 		cmocka_unit_test(only_experts_of_usable_layers_are_moved),
 		cmocka_unit_test(goes_on_in_pieces_until_all_are_filled),
 		cmocka_unit_test(takes_over_what_the_slots_hold),

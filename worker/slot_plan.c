@@ -39,13 +39,16 @@ slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t expe
 	plan.slot_of = malloc(all * sizeof(*plan.slot_of));
 	plan.in_layer = calloc(layers, sizeof(*plan.in_layer));
 	plan.barred = calloc(all, sizeof(*plan.barred));
+	plan.order = malloc(all * sizeof(*plan.order));
 	if (plan.expert_of == NULL || plan.slot_of == NULL || plan.in_layer == NULL ||
-	    plan.barred == NULL) {
+	    plan.barred == NULL || plan.order == NULL) {
 		slot_plan_close(&plan);
 		return -ENOMEM;
 	}
 	memset(plan.expert_of, 0xff, (n + 1ull) * sizeof(*plan.expert_of));
 	memset(plan.slot_of, 0xff, all * sizeof(*plan.slot_of));
+	for (uint32_t i = 0; i < all; i++)
+		plan.order[i] = i % layers * experts + i / layers;
 	*ret = plan;
 	return 0;
 }
@@ -57,7 +60,36 @@ slot_plan_close(struct slot_plan *plan)
 	free(plan->slot_of);
 	free(plan->in_layer);
 	free(plan->barred);
+	free(plan->order);
 	*plan = (struct slot_plan){ 0 };
+}
+
+struct ranking {
+	const struct slot_plan *plan;
+	const float *heat;
+};
+
+static int
+compare_heat(const void *a, const void *b, void *arg)
+{
+	const struct ranking *ranking = arg;
+	uint32_t experts = ranking->plan->experts;
+	uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+
+	if (ranking->heat[i] != ranking->heat[j])
+		return ranking->heat[i] > ranking->heat[j] ? -1 : 1;
+	if (i % experts != j % experts)
+		return i % experts < j % experts ? -1 : 1;
+	return i < j ? -1 : i > j;
+}
+
+void
+slot_plan_rank(struct slot_plan *plan, const float *heat)
+{
+	struct ranking ranking = { plan, heat };
+
+	qsort_r(plan->order, (size_t)plan->layers * plan->experts, sizeof(*plan->order),
+		compare_heat, &ranking);
 }
 
 bool
@@ -77,6 +109,19 @@ slot_plan_hold(struct slot_plan *plan, const struct slot_fill *move)
 	return true;
 }
 
+void
+slot_plan_free(struct slot_plan *plan, uint32_t slot)
+{
+	uint32_t which = plan->expert_of[slot];
+
+	if (which == SLOT_NONE)
+		return;
+	plan->expert_of[slot] = SLOT_NONE;
+	plan->slot_of[which] = SLOT_NONE;
+	plan->in_layer[which / plan->experts]--;
+	plan->filled--;
+}
+
 uint32_t
 slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fill *ret,
 	       uint32_t max)
@@ -84,8 +129,8 @@ slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fi
 	uint32_t slot = 0, n = 0, wanted = 0;
 
 	for (uint32_t i = 0; i < plan->layers * plan->experts && wanted < plan->n && n < max; i++) {
-		uint32_t layer = i % plan->layers, expert = i / plan->layers;
-		uint32_t which = layer * plan->experts + expert;
+		uint32_t which = plan->order[i];
+		uint32_t layer = which / plan->experts, expert = which % plan->experts;
 
 		if (plan->barred[which])
 			continue;

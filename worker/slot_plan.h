@@ -1,7 +1,7 @@
 /* Which experts lie in slots of device memory: how many slots there are, what each holds, what goes
- * into the free ones.  A plan in plain C: it moves nothing.  Experts are wanted in the order of
- * their index, each over all layers, so that every layer gets an equal share: the first n that are
- * not barred. */
+ * into the free ones.  A plan in plain C: it moves nothing.  Wanted are the first n experts that
+ * are not barred, in an order: at first that of their index, each over all layers, so that every
+ * layer gets an equal share. */
 #ifndef HEARTH_WORKER_SLOT_PLAN_H
 #define HEARTH_WORKER_SLOT_PLAN_H
 
@@ -34,6 +34,7 @@ struct slot_plan {
 	uint32_t *slot_of;   /* (layers, experts): a slot, or SLOT_NONE */
 	uint32_t *in_layer;  /* (layers): how many of its experts have slots */
 	bool *barred;        /* (layers, experts): never in a slot; false at first */
+	uint32_t *order;     /* (layers, experts): of which the first are wanted */
 };
 
 struct slot_fill {
@@ -43,9 +44,15 @@ struct slot_fill {
 int slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t experts);
 void slot_plan_close(struct slot_plan *plan);
 
+/* Wanted in the order of heat[(layers, experts)], the hottest first; of equals as at first. */
+void slot_plan_rank(struct slot_plan *plan, const float *heat);
+
 /* The slot holds this expert.  False, and nothing changed: out of range, or one of the two is
  * taken. */
 bool slot_plan_hold(struct slot_plan *plan, const struct slot_fill *move);
+
+/* Nothing is in the slot any more; it may have been empty. */
+void slot_plan_free(struct slot_plan *plan, uint32_t slot);
 
 /* Up to `max` moves of wanted experts, of layers with allowed[layer], into free slots. */
 uint32_t slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fill *ret,
