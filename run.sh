@@ -191,6 +191,7 @@ declare -A told=()    # stage -> 1: it was told to leave
 declare -A served=()  # stage -> 1: it has been of use since its start
 declare -A due=()     # stage -> ms: when to start it, or, if alive, to kill it
 declare -A times=()   # stage.kind -> ms of its ends within the last minute
+declare -A absent=()  # stage -> why it stays away; a stand-in with its board is in its place
 declare -A replies=() # stage -> names of the FIFOs that wait for its ready line
 
 now() { # sets $now: milliseconds of the monotonic clock
@@ -201,15 +202,16 @@ now() { # sets $now: milliseconds of the monotonic clock
 
 # The keeper of one stage, a process of its own.  stdin is the life pipe, fd 3 the control FIFO.
 keep() { # stage
-	local fd args status=0
+	local fd args status=0 command=("$1" --dir "$dir")
 	read -ra args <<<"${options[$1]-}"
 	[[ $1 != loader ]] || args+=(-- "$model")
+	[[ -z ${absent[$1]-} ]] || command=(hearth absent --dir "$dir") args=(-- "$1" "${absent[$1]}")
 	trap - TERM INT
 	exec 3>"$dir/control" 8>&- 1>&2
 	for fd in "${life[@]}"; do # a sibling's pipe kept open here would hide its end from it
 		exec {fd}>&-
 	done
-	"$build/bin/$1" --dir "$dir" "${args[@]}" <&0 &
+	"$build/bin/${command[0]}" "${command[@]:1}" "${args[@]}" <&0 &
 	echo "pid $1 $!" >&3
 	wait "$!" || status=$?
 	echo "left $1 $status" 2>/dev/null >&3 || sweep 2>/dev/null || true
@@ -285,10 +287,12 @@ left() { # stage status
 	fi
 	words=$(grep "^$stage: error: " "$dir/log" | tail -n 1) || true
 	words=${words#"$stage: error: "}
-	if ((status == 100)) && [[ -n $was_up && $stage == loader ]]; then
+	if ((status == 100)) && [[ -n $was_up && -z ${absent[$stage]-} ]]; then
 		# The file has changed, say; what the others keep warm goes on without it.
 		echo "run.sh: warn: $stage stays away until it is restarted: ${words:-$how}" >&2
-		reply "$stage" "$stage left: ${words:-$how}"
+		reply "$stage" "stays away: ${words:-$how}"
+		absent[$stage]=${words:-$how}
+		start "$stage"
 		return
 	elif ((status == 100)); then
 		come_down 100 "$stage: ${words:-$how}"
@@ -309,6 +313,7 @@ left() { # stage status
 
 restart_stage() { # stage reply-fifo
 	replies[$1]+=" $2"
+	unset "absent[$1]"
 	if [[ -n $leaving ]]; then
 		reply "$1" "the stack comes down"
 	elif [[ -n ${alive[$1]-} ]]; then

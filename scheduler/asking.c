@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "proto/limits.h"
+#include "scheduler/hope.h"
 
 /* Beyond what a read may wait: no answer by then is a scheduler that hangs. */
 #define ANSWER_MS 10000
@@ -46,14 +46,15 @@ static int
 pause_for(struct asking *asking, int code, const char *what, struct error *err)
 {
 	uint64_t now = clock_ns();
+	int hope;
 
 	if (!asking->patience_ns) {
 		asking->patience_ns = now + ASKING_PATIENCE_S * NS_PER_SECOND;
 		asking->pause_ns = FIRST_PAUSE_NS;
 	}
-	if (access(asking->dir, F_OK) < 0)
-		return error_set(err, -ENOTCONN, "%s is gone: the stack was taken down",
-				 asking->dir);
+	hope = hope_look(asking->dir, asking->supervised, err);
+	if (hope < 0)
+		return hope;
 	if (now >= asking->patience_ns)
 		return error_sys(err, code, "%s/front: %s for %d seconds", asking->dir, what,
 				 ASKING_PATIENCE_S);
@@ -144,6 +145,8 @@ submit(struct asking *asking, struct error *err)
 		return code;
 	if (reply->error == HEARTH__FRONT_ERROR__FRONT_FULL)
 		code = error_set(err, -EBUSY, "%s", reply->error_text);
+	else if (reply->error == HEARTH__FRONT_ERROR__FRONT_AWAY)
+		code = error_set(err, -ENOTCONN, "%s", reply->error_text);
 	else if (reply->error != HEARTH__FRONT_ERROR__FRONT_OK)
 		code = error_set(err, -EINVAL, "%s", reply->error_text);
 	else
@@ -194,8 +197,9 @@ keep_logits(struct asking *asking, const Hearth__FrontReply *reply, struct error
 }
 
 static void
-end(struct asking *asking, const char *finish, const char *why)
+end(struct asking *asking, const char *finish, Hearth__FrontError cause, const char *why)
 {
+	asking->cause = cause;
 	strncpy(asking->finish, finish, sizeof(asking->finish) - 1);
 	error_set(&asking->why, 0, "%s", why);
 	asking->total_s = (double)(clock_ns() - asking->begin_ns) / (double)NS_PER_SECOND;
@@ -213,7 +217,7 @@ take_reply(struct asking *asking, const Hearth__FrontReply *reply, struct error 
 	if (!asking->compute_before_s)
 		asking->queued_s = reply->seconds_queued;
 	if (reply->finish[0])
-		end(asking, reply->finish, reply->finish_error);
+		end(asking, reply->finish, reply->finish_cause, reply->finish_error);
 	code =
 	    asking->take(asking->arg, reply->ids, reply->n_ids, reply->text.data, reply->text.len);
 	return code < 0 ? error_sys(err, code, "writing the answer") : 0;
@@ -279,6 +283,7 @@ asking_open(struct asking *asking, struct error *err)
 			return error_sys(err, -errno, "a random request id");
 	} while (!*id);
 	asking->begin_ns = clock_ns();
+	asking->supervised = hope_supervised(asking->dir);
 	/* First: the threads of the endpoints must be born with the signals blocked. */
 	code = interrupt_open(&asking->interrupt, cancel, asking, err);
 	if (code < 0)
@@ -301,7 +306,7 @@ asking_run(struct asking *asking, struct error *err)
 			code = read_more(asking, err);
 		if (code == -ECANCELED) {
 			cancel(asking);
-			end(asking, "cancelled", "");
+			end(asking, "cancelled", HEARTH__FRONT_ERROR__FRONT_OK, "");
 			return 0;
 		}
 		if (code < 0) {

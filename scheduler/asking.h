@@ -26,6 +26,7 @@ struct asking {
 
 	struct client *client;
 	struct interrupt *interrupt;
+	bool supervised;      /* at its begin */
 	uint64_t patience_ns; /* when it ends, while nothing answers; 0: all is well */
 	uint64_t pause_ns;    /* the next pause */
 	uint32_t *prompt_ids;
@@ -38,6 +39,7 @@ struct asking {
 	size_t n_logits;
 	char finish[16]; /* "": not over */
 	struct error why;
+	Hearth__FrontError cause; /* of the finish "error" */
 	double queued_s, first_token_s, total_s;
 	double compute_s, compute_before_s; /* of earlier schedulers, within the first */
 	uint64_t begin_ns;
@@ -45,7 +47,8 @@ struct asking {
 
 /* Fill dir, submit, take and arg before.  Takes over SIGINT, SIGTERM and SIGHUP: they cancel. */
 int asking_open(struct asking *asking, struct error *err);
-/* 0: over, `finish` says how.  -EINVAL: refused; -EBUSY: the queue is full; other -errno. */
+/* 0: over, `finish` says how.  -EINVAL: refused; -EBUSY: the queue is full; -ENOTCONN: there is
+ * nobody to serve it, and that stays so; other -errno. */
 int asking_run(struct asking *asking, struct error *err);
 void asking_close(struct asking *asking);
 

@@ -90,6 +90,7 @@ reply_read(struct call *call, const struct session *session, uint32_t from_index
 	if (session->finish && whole) {
 		message.finish = (char *)session->finish;
 		message.finish_error = (char *)session->why.text;
+		message.finish_cause = session->cause;
 	}
 	put_times(&message, session);
 	reply(call, &message);
@@ -243,6 +244,10 @@ answer_known(struct serving *serving, struct call *call, const Hearth__Submit *s
 		reply(call, &message);
 		return true;
 	}
+	if (!serving->decided && serving->away.text[0]) {
+		reply_error(call, HEARTH__FRONT_ERROR__FRONT_AWAY, serving->away.text);
+		return true;
+	}
 	if (!serving->decided) {
 		reply_error(call, HEARTH__FRONT_ERROR__FRONT_NOT_READY,
 			    "starting: the model is not known yet");
@@ -271,6 +276,10 @@ take(struct serving *serving, struct call *call, const Hearth__Submit *submit, c
 
 	if (answer_known(serving, call, submit))
 		return;
+	if (serving->away.text[0]) {
+		reply_error(call, HEARTH__FRONT_ERROR__FRONT_AWAY, serving->away.text);
+		return;
+	}
 	if (serving_check_prompt(serving, ids, n_ids, &err) < 0) {
 		reply_error(call, HEARTH__FRONT_ERROR__FRONT_BAD, err.text);
 		return;

@@ -23,6 +23,7 @@ static const struct command commands[] = {
 	{ "report", hearth_report, "[--json] [--svg FILE] [--trace FILE]" },
 	{ "verify", hearth_verify, "[--json]" },
 	{ "wait", hearth_wait, "" },
+	{ "absent", hearth_absent, "STAGE REASON" },
 	{ "tune", hearth_tune, "[--apply] [--undo] [--hugetlb-gib N] [MODEL.gguf]" },
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -52,6 +53,6 @@ main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 2, argv + 2);
 	}
-	log_error("%s: no such command, want ask, status, report, verify, wait or tune", argv[1]);
+	log_error("%s: no such command, want ask, status, report, verify, wait, absent or tune", argv[1]);
 	return EXIT_INPUT;
 }

@@ -10,6 +10,7 @@ int hearth_status(int argc, char **argv);
 int hearth_report(int argc, char **argv);
 int hearth_verify(int argc, char **argv);
 int hearth_wait(int argc, char **argv);
+int hearth_absent(int argc, char **argv);
 int hearth_tune(int argc, char **argv); /* asks no stack: without --dir */
 
 #define HEARTH_INTERRUPTED 130 /* 128 + SIGINT, as a shell says it */

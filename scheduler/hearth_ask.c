@@ -155,8 +155,9 @@ print_end(const struct ask_options *options, const struct asking *asking, struct
 		    "ask: %zu tokens without text (has the model a tokenizer?): --ids prints them",
 		    (size_t)asking->n_ids);
 	if (!strcmp(asking->finish, "error"))
-		return error_set(err, -EIO, "%.500s",
-				 asking->why.text[0] ? asking->why.text : "the worker failed");
+		return error_set(
+		    err, asking->cause == HEARTH__FRONT_ERROR__FRONT_BAD ? -EINVAL : -EIO, "%.500s",
+		    asking->why.text[0] ? asking->why.text : "the worker failed");
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "common/options.h"
 #include "common/service.h"
 #include "proto/limits.h"
+#include "scheduler/away.h"
 #include "scheduler/front.h"
 #include "scheduler/serving.h"
 #include "scheduler/source.h"
@@ -22,51 +23,66 @@ struct scheduler {
 	struct board *board;
 	struct serving serving;
 	struct server *front;
-	struct watch *loader;
+	struct watch *watches[N_STAGES]; /* of the others; the scheduler's own is NULL */
 	uint64_t fingerprint; /* of the model that the tokenizer is of; valid once decided */
 	bool decided;
 };
 
+static bool
+names_arena(const Hearth__State *state)
+{
+	return state && state->arena && state->arena->path[0];
+}
+
+/* From the board of the loader, or of the pinner while the loader stays away. */
 static void
-scheduler_decide(struct scheduler *scheduler, const Hearth__State *loader)
+scheduler_decide(struct scheduler *scheduler, const Hearth__State *from)
 {
 	struct tokenizer *tokenizer = NULL;
 	struct error note = { "" }, err;
 	Hearth__State *state;
 
-	if (source_read(loader, &tokenizer, &note, &err) < 0) {
+	if (source_read(from, &tokenizer, &note, &err) < 0) {
 		log_warn("%s: waiting for the loader to name it again", err.text);
 		return;
 	}
 	if (tokenizer)
 		error_set(&note, 0, "%s, %" PRIu32 " tokens", tokenizer_name(tokenizer),
 			  tokenizer_vocabulary(tokenizer));
-	scheduler->fingerprint = loader->arena->fingerprint;
+	scheduler->fingerprint = from->arena->fingerprint;
 	scheduler->decided = true;
 	state = board_edit(scheduler->board);
-	board_text(&state->model, "%s", loader->model);
-	board_text(&state->model_name, "%s", loader->model_name);
+	board_text(&state->model, "%s", from->model);
+	board_text(&state->model_name, "%s", from->model_name);
 	board_publish(scheduler->board);
 	log_info("tokenizer: %s", note.text);
 	serving_decide(&scheduler->serving, tokenizer, note.text);
 	service_ready(&scheduler->service);
 }
 
-/* Looks at the loader's board.  False: it has another model now. */
+/* Looks at the boards of the others.  False: the loader has another model now. */
 static bool
 scheduler_follow(struct scheduler *scheduler)
 {
-	Hearth__State *loader = watch_get(scheduler->loader);
+	Hearth__State *states[N_STAGES] = { NULL };
+	const Hearth__State *from;
+	struct error why = { "" };
 	bool same = true;
 
-	if (loader && loader->arena && loader->arena->path[0]) {
+	for (uint32_t i = 0; i < SCHEDULER; i++)
+		states[i] = watch_get(scheduler->watches[i]);
+	from = names_arena(states[LOADER]) ? states[LOADER] : states[PINNER];
+	if (names_arena(from)) {
 		if (!scheduler->decided)
-			scheduler_decide(scheduler, loader);
+			scheduler_decide(scheduler, from);
 		else
-			same = loader->arena->fingerprint == scheduler->fingerprint;
+			same = from->arena->fingerprint == scheduler->fingerprint;
 	}
-	if (loader)
-		hearth__state__free_unpacked(loader, NULL);
+	away_find(states, &why);
+	serving_away(&scheduler->serving, why.text);
+	for (uint32_t i = 0; i < SCHEDULER; i++)
+		if (states[i])
+			hearth__state__free_unpacked(states[i], NULL);
 	return same;
 }
 
@@ -83,8 +99,9 @@ scheduler_open(struct scheduler *scheduler, const char *dir, uint32_t queue_limi
 		code = work_open(&scheduler->serving, dir, err);
 	if (code == 0)
 		code = front_open(&scheduler->front, &scheduler->serving, dir, err);
-	if (code == 0)
-		code = watch_open(&scheduler->loader, dir, "loader", &scheduler->service, err);
+	for (uint32_t i = 0; i < SCHEDULER && code == 0; i++)
+		code = watch_open(&scheduler->watches[i], dir, stage_names[i], &scheduler->service,
+				  err);
 	return code;
 }
 
@@ -108,7 +125,8 @@ static void
 scheduler_close(struct scheduler *scheduler)
 {
 	service_watchdog();
-	watch_close(scheduler->loader);
+	for (uint32_t i = 0; i < SCHEDULER; i++)
+		watch_close(scheduler->watches[i]);
 	server_close(scheduler->front);
 	work_close(&scheduler->serving);
 	if (scheduler->serving.service)

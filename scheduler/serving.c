@@ -47,6 +47,19 @@ serving_decide(struct serving *serving, struct tokenizer *tokenizer, const char 
 	pthread_mutex_unlock(&serving->lock);
 }
 
+void
+serving_away(struct serving *serving, const char *why)
+{
+	pthread_mutex_lock(&serving->lock);
+	if (strcmp(serving->away.text, why) != 0) {
+		error_set(&serving->away, 0, "%s", why);
+		if (why[0])
+			work_end_all(serving, why);
+		serving_publish(serving);
+	}
+	pthread_mutex_unlock(&serving->lock);
+}
+
 int
 serving_check_prompt(const struct serving *serving, const uint32_t *ids, uint32_t n,
 		     struct error *err)
@@ -128,11 +141,16 @@ publish_phase(const struct serving *serving, Hearth__State *state)
 {
 	if (!serving->decided) {
 		state->phase = HEARTH__PHASE__PHASE_STARTING;
-		board_text(&state->reason, "waiting for the loader to name the model");
+		board_text(&state->reason, "%s",
+			   serving->away.text[0] ? serving->away.text
+						 : "waiting for the loader to name the model");
 		return;
 	}
 	state->phase = HEARTH__PHASE__PHASE_READY;
-	board_text(&state->reason, "%s", serving->linked ? "" : "waiting for a worker");
+	if (serving->away.text[0])
+		board_text(&state->reason, "%s", serving->away.text);
+	else
+		board_text(&state->reason, "%s", serving->linked ? "" : "waiting for a worker");
 }
 
 void

@@ -38,6 +38,7 @@ struct serving {
 	struct parked parked;
 	struct session *active;       /* the worker's, or waiting for the next worker */
 	bool linked;                  /* a worker has said Hello */
+	struct error away;            /* no request can be served now, and why; "": they can */
 	uint32_t context, vocabulary; /* the last worker's; 0: none yet */
 	struct serving_figures figures;
 };
@@ -49,6 +50,10 @@ void serving_close(struct serving *serving); /* the endpoints are closed before 
 /* Once: text can be served (tokenizer not NULL, owned from now on), or not, and why.  Takes the
  * lock. */
 void serving_decide(struct serving *serving, struct tokenizer *tokenizer, const char *note);
+
+/* A stage stays away without which nothing can be served, and why: what waits ends with that, and
+ * so does what comes.  "" once it is back.  Takes the lock. */
+void serving_away(struct serving *serving, const char *why);
 
 /* -- with the lock held -- */
 

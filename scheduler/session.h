@@ -25,8 +25,9 @@ struct session {
 	uint8_t *logits; /* of token 0, once it is there and if wanted */
 	size_t n_logits;
 	const char *finish; /* NULL: goes on; "length", "stop", "cancelled" or "error" */
-	struct error why;   /* of an "error" */
-	uint32_t handed;    /* how often it was given to a worker */
+	struct error why;   /* of an "error", and whose it is: FRONT_BAD, FRONT_AWAY or FRONT_OK */
+	Hearth__FrontError cause;
+	uint32_t handed; /* how often it was given to a worker */
 	/* clock_ns; 0 = not yet */
 	uint64_t submit_ns, begin_ns, first_ns, end_ns;
 	uint64_t heard_ns;   /* a client was there at last; of a read that waits: its end */

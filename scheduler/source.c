@@ -31,14 +31,14 @@ read_tokenizer(const struct arena *arena, struct tokenizer **ret, struct error *
 }
 
 int
-source_read(const Hearth__State *loader, struct tokenizer **ret, struct error *note,
+source_read(const Hearth__State *from, struct tokenizer **ret, struct error *note,
 	    struct error *err)
 {
-	struct arena_want want = { .bytes = loader->arena->bytes,
-				   .fingerprint = loader->arena->fingerprint,
-				   .layout_hash = loader->arena->layout_hash };
+	struct arena_want want = { .bytes = from->arena->bytes,
+				   .fingerprint = from->arena->fingerprint,
+				   .layout_hash = from->arena->layout_hash };
 	struct arena arena = { 0 };
-	int code = arena_attach(&arena, loader->arena->path, false, &want, err);
+	int code = arena_attach(&arena, from->arena->path, false, &want, err);
 
 	if (code < 0)
 		return code;

@@ -61,6 +61,7 @@ fit(struct serving *serving, struct session *session)
 	const char *over;
 
 	if (serving_check_prompt(serving, session->ids, session->n_prompt, &err) < 0) {
+		session->cause = HEARTH__FRONT_ERROR__FRONT_BAD;
 		serving_end(serving, session, "error", err.text);
 		return false;
 	}
@@ -125,6 +126,22 @@ void
 work_cancel(struct serving *serving, struct session *session)
 {
 	work_end(serving, session, "cancelled", NULL);
+}
+
+/* The queue first, so that nothing of it is handed over. */
+void
+work_end_all(struct serving *serving, const char *why)
+{
+	struct session *session;
+
+	while ((session = queue_pop(&serving->queue)) != NULL) {
+		session->cause = HEARTH__FRONT_ERROR__FRONT_AWAY;
+		serving_end(serving, session, "error", why);
+	}
+	if (!serving->active)
+		return;
+	serving->active->cause = HEARTH__FRONT_ERROR__FRONT_AWAY;
+	work_end(serving, serving->active, "error", why);
 }
 
 static void

@@ -13,6 +13,9 @@ void work_close(struct serving *serving);
 /* With the lock held: the worker has nothing to do and somebody waits?  Then hand over. */
 void work_advance(struct serving *serving);
 
+/* With the lock held: ends all that go on with this error; stages are away. */
+void work_end_all(struct serving *serving, const char *why);
+
 /* With the lock held: ends a session that goes on, wherever it is. */
 void work_cancel(struct serving *serving, struct session *session);
 

@@ -284,6 +284,15 @@ run_do(const char *const *words)
 }
 
 void
+stack_assert_one_line(const char *text, const char *words)
+{
+	const char *end = strchr(text, '\n');
+
+	if (!end || end[1] != '\0' || !strstr(text, words))
+		fail_msg("want one line with \"%s\": %s", words, text);
+}
+
+void
 stack_wait_answering(const char *name)
 {
 	char program[640], dir[128];

@@ -56,6 +56,9 @@ json_t *run_json(const char *const *words);
 /* Likewise, and nothing of it is wanted. */
 void run_do(const char *const *words);
 
+/* Exactly one line, and these words in it. */
+void stack_assert_one_line(const char *text, const char *words);
+
 /* -- looking at a stack -- */
 
 /* status --json's stages.STAGE.KEY; the caller drops it. */

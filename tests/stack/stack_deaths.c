@@ -23,16 +23,6 @@ up(const char *name)
 	run_do(WORDS("up", stack_path(DEMO), "--name", name, "--device", "cpu"));
 }
 
-/* Exactly one line, and these words in it. */
-static void
-assert_one_line(const char *text, const char *words)
-{
-	const char *end = strchr(text, '\n');
-
-	if (!end || end[1] != '\0' || !strstr(text, words))
-		fail_msg("want one line with \"%s\": %s", words, text);
-}
-
 /* A build folder like the real one, in which one stage is a script. */
 struct stand_in {
 	char folder[64];
@@ -89,26 +79,11 @@ five_deaths_within_a_minute_end_the_stack(void **state)
 	(void)state;
 	stand_in_open(&broken, "worker", "echo 'worker: error: out of luck' >&2; exit 111");
 	run_words(&run, 111, WORDS("up", stack_path(DEMO), "--name", "broken", "--device", "cpu"));
-	assert_one_line(
+	stack_assert_one_line(
 	    run.err, "worker left with status 111, time 5 within a minute; it said: out of luck");
 	run_close(&run);
 	stack_assert_nothing_left();
 	stand_in_close(&broken);
-}
-
-static void
-copy_file(const char *from, const char *to)
-{
-	FILE *in = fopen(from, "re"), *out = fopen(to, "we");
-	char bytes[65536];
-	size_t n;
-
-	assert_non_null(in);
-	assert_non_null(out);
-	while ((n = fread(bytes, 1, sizeof(bytes), in)) > 0)
-		assert_int_equal(fwrite(bytes, 1, n, out), n);
-	fclose(in);
-	assert_int_equal(fclose(out), 0);
 }
 
 static void
@@ -120,7 +95,7 @@ a_stage_that_leaves_with_100_is_not_restarted(void **state)
 	(void)state;
 	stand_in_open(&wrong, "pinner", "echo 'pinner: error: wrong input' >&2; exit 100");
 	run_words(&run, 100, WORDS("up", stack_path(DEMO), "--name", "wrong", "--device", "cpu"));
-	assert_one_line(run.err, "pinner: wrong input");
+	stack_assert_one_line(run.err, "pinner: wrong input");
 	run_close(&run);
 	stack_assert_nothing_left();
 	stand_in_close(&wrong);
@@ -144,8 +119,8 @@ five_kills_of_an_idle_worker_end_the_stack(void **state)
 	stack_wait_left(folder);
 	assert_int_equal(stack_count_processes(), 0);
 	run_words(&run, 100, WORDS("status", "--name", "idle"));
-	assert_one_line(run.err,
-			"idle is not up: worker was ended by SIGKILL, time 5 within a minute");
+	stack_assert_one_line(
+	    run.err, "idle is not up: worker was ended by SIGKILL, time 5 within a minute");
 	run_close(&run);
 	run_do(WORDS("down", "--name", "idle"));
 	stack_assert_nothing_left();
@@ -196,7 +171,7 @@ an_interrupted_up_leaves_nothing(void **state)
 	run_read(&starting, 1);
 	assert_int_equal(kill(-starting.pid, SIGINT), 0);
 	assert_int_equal(run_finish(&starting), 130);
-	assert_one_line(starting.err, "interrupted");
+	stack_assert_one_line(starting.err, "interrupted");
 	run_close(&starting);
 	close(gate);
 	stack_assert_nothing_left();
@@ -223,28 +198,6 @@ a_stopped_stage_is_wedged_and_killed_in_the_end(void **state)
 	stack_assert_nothing_left();
 }
 
-/* The loader does not start again on a file that is cut; the warm rest answers on. */
-static void
-a_file_that_changes_under_a_warm_stack_costs_the_loader_alone(void **state)
-{
-	char copy[128];
-	struct run run;
-
-	(void)state;
-	snprintf(copy, sizeof(copy), "%s/copy.gguf", stack_runtime);
-	copy_file(stack_path(DEMO), copy);
-	run_do(WORDS("up", copy, "--name", "cut", "--device", "cpu"));
-	assert_int_equal(truncate(copy, 1000), 0);
-	run_start(&run, WORDS("restart", "loader", "--name", "cut"));
-	assert_int_not_equal(run_finish(&run), 0);
-	assert_non_null(strstr(run.err, "loader left"));
-	run_close(&run);
-	run_do(WORDS("ask", "--name", "cut", "-n", "8", "And"));
-	run_do(WORDS("down", "--name", "cut"));
-	unlink(copy);
-	stack_assert_nothing_left();
-}
-
 int
 main(void)
 {
@@ -255,7 +208,6 @@ main(void)
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
 		stack_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
-		stack_test(a_file_that_changes_under_a_warm_stack_costs_the_loader_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,18 +6,16 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/pages.h"
 #include "tests/knobs.h"
 #include "tests/stack_bits.h"
+#include "tests/stack_files.h"
 #include "tests/stack_run.h"
 
 #define DEMO "tests/data/kjv-16x1m.gguf"
@@ -200,21 +198,8 @@ a_file_that_ends_early_ends_with_its_tensor(void **state)
 static void
 copy_demo(char *ret_path, size_t room)
 {
-	int from = open(stack_path(DEMO), O_RDONLY | O_CLOEXEC), fd;
-	struct stat st;
-
 	snprintf(ret_path, room, "%s/copy.gguf", stack_runtime);
-	fd = open(ret_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	assert_true(from >= 0 && fd >= 0);
-	assert_int_equal(fstat(from, &st), 0);
-	while (st.st_size > 0) {
-		ssize_t n = sendfile(fd, from, NULL, (size_t)st.st_size);
-
-		assert_true(n > 0);
-		st.st_size -= n;
-	}
-	close(from);
-	close(fd);
+	file_copy(stack_path(DEMO), ret_path);
 }
 
 /* Cut off below the loader that reads it: the one after it finds a file that is too short. */

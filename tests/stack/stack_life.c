@@ -24,16 +24,6 @@ up(const char *name)
 	run_do(WORDS("up", stack_path(DEMO), "--name", name, "--device", "cpu"));
 }
 
-/* Exactly one line, and these words in it. */
-static void
-assert_one_line(const char *text, const char *words)
-{
-	const char *end = strchr(text, '\n');
-
-	if (!end || end[1] != '\0' || !strstr(text, words))
-		fail_msg("want one line with \"%s\": %s", words, text);
-}
-
 static uint64_t
 arena_inode(const char *name)
 {
@@ -109,7 +99,7 @@ a_second_up_of_one_name_is_refused(void **state)
 	up("twice");
 	worker = stack_pid("twice", "worker");
 	run_words(&second, 100, WORDS("up", stack_path(DEMO), "--name", "twice"));
-	assert_one_line(second.err, "twice is up");
+	stack_assert_one_line(second.err, "twice is up");
 	run_close(&second);
 	assert_int_equal(stack_pid("twice", "worker"), worker);
 	run_do(WORDS("down", "--name", "twice"));
@@ -125,7 +115,7 @@ what_is_not_up_is_said(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 5; i++) {
 		run_words(&run, 100, WORDS(commands[i], "--name", "none", i == 0 ? "And" : NULL));
-		assert_one_line(run.err, "none is not up");
+		stack_assert_one_line(run.err, "none is not up");
 		run_close(&run);
 	}
 	stack_assert_nothing_left();
@@ -159,7 +149,7 @@ bad_words_are_refused_before_anything_starts(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		run_words(&run, 100, cases[i].words);
-		assert_one_line(run.err, cases[i].line);
+		stack_assert_one_line(run.err, cases[i].line);
 		run_close(&run);
 	}
 	stack_assert_nothing_left();
@@ -183,7 +173,7 @@ a_folder_that_is_not_ours_is_left_alone(void **state)
 	for (uint32_t i = 0; i < 4; i++) {
 		run_words(&run, 100,
 			  WORDS(commands[i], "--name", "link", i == 0 ? stack_path(DEMO) : NULL));
-		assert_one_line(run.err, "not a folder of yours");
+		stack_assert_one_line(run.err, "not a folder of yours");
 		run_close(&run);
 	}
 	assert_int_equal(unlink(file), 0);
@@ -265,20 +255,20 @@ damaged_files_are_refused_with_one_line(void **state)
 	for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
 		write_damaged(path, damages[i].n, damages[i].at, damages[i].value);
 		run_words(&run, 100, WORDS("up", path, "--name", "damaged", "--device", "cpu"));
-		assert_one_line(run.err, path);
+		stack_assert_one_line(run.err, path);
 		run_close(&run);
 		stack_assert_nothing_left();
 	}
 	unlink(path);
 	run_words(&run, 100, WORDS("up", path, "--name", "damaged", "--device", "cpu"));
-	assert_one_line(run.err, "No such file");
+	stack_assert_one_line(run.err, "No such file");
 	run_close(&run);
 	snprintf(path, sizeof(path), "%s/x.gguf", stack_path(DEMO));
 	run_words(&run, 100, WORDS("up", path, "--name", "damaged", "--device", "cpu"));
-	assert_one_line(run.err, "Not a directory");
+	stack_assert_one_line(run.err, "Not a directory");
 	run_close(&run);
 	run_words(&run, 100, WORDS("up", "/tmp", "--name", "damaged", "--device", "cpu"));
-	assert_one_line(run.err, "/tmp");
+	stack_assert_one_line(run.err, "/tmp");
 	run_close(&run);
 	stack_assert_nothing_left();
 }
