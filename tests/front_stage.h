@@ -1,5 +1,5 @@
-/* The scheduler's inside over real sockets in a folder of its own, a worker that does as the test
- * says, and a client.  Every wait has a limit after which the test fails. */
+/* The scheduler's inside over real sockets in a folder of its own, and a client.  Every wait has a
+ * limit after which the test fails. */
 #ifndef HEARTH_TESTS_FRONT_STAGE_H
 #define HEARTH_TESTS_FRONT_STAGE_H
 
@@ -10,7 +10,6 @@
 #include "common/endpoint.h"
 #include "common/service.h"
 #include "proto/front.pb-c.h"
-#include "proto/work.pb-c.h"
 #include "scheduler/serving.h"
 #include "tests/scratch.h"
 
@@ -49,35 +48,12 @@ Hearth__FrontReply *front_submit_message(struct front_stage *stage, Hearth__Subm
 Hearth__FrontReply *front_read(struct front_stage *stage, uint64_t request, uint32_t from_index,
 			       uint64_t from_byte, uint32_t wait_ms);
 Hearth__FrontError front_cancel(struct front_stage *stage, uint64_t request);
+/* The reply is this error and says that; frees it. */
+void front_assert_refused(Hearth__FrontReply *reply, Hearth__FrontError error, const char *said);
 /* Reads to the end; it must be this one, after `n` tokens. */
 void front_assert_finish(struct front_stage *stage, uint64_t request, const char *finish,
 			 uint32_t n);
 /* Reads until the token `index` is there; gives its id. */
 uint32_t front_token(struct front_stage *stage, uint64_t request, uint32_t index);
-
-/* -- the worker -- */
-
-#define FAKE_WORKER_INBOX 256u
-
-struct fake_worker {
-	struct link *link;
-	pthread_mutex_t lock;
-	pthread_cond_t came;
-	Hearth__ToWorker *inbox[FAKE_WORKER_INBOX];
-	uint32_t head, n;
-	uint32_t ups;
-	uint32_t context, vocabulary; /* what it says in its Hello */
-};
-
-void fake_worker_open(struct fake_worker *worker, const char *dir, uint32_t context,
-		      uint32_t vocabulary); /* says Hello */
-void fake_worker_close(struct fake_worker *worker);
-Hearth__ToWorker *fake_worker_next(struct fake_worker *worker); /* the caller frees it */
-/* The next message is this request with so many ids in all. */
-void fake_worker_assert_asked(struct fake_worker *worker, uint64_t request, uint32_t n_ids);
-void fake_worker_token(struct fake_worker *worker, uint64_t request, uint32_t index, uint32_t id);
-void fake_worker_send(struct fake_worker *worker, const Hearth__FromWorker *message);
-void fake_worker_finish(struct fake_worker *worker, uint64_t request, const char *finish,
-			uint32_t tokens);
 
 #endif

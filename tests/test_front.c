@@ -10,58 +10,7 @@
 #include <cmocka.h>
 
 #include "scheduler/parked.h"
-#include "tests/front_stage.h"
-
-#define CONTEXT 64
-#define VOCABULARY 2048
-
-static struct front_stage stage;
-static struct fake_worker worker;
-
-/* Decided, with the tokenizer, and a worker. */
-static int
-open_all(void **state)
-{
-	(void)state;
-	front_stage_open(&stage, 2);
-	front_stage_decide(&stage, front_stage_tokenizer());
-	fake_worker_open(&worker, stage.scratch.dir, CONTEXT, VOCABULARY);
-	return 0;
-}
-
-static int
-close_all(void **state)
-{
-	(void)state;
-	fake_worker_close(&worker);
-	front_stage_close(&stage);
-	return 0;
-}
-
-static int
-open_alone(void **state)
-{
-	(void)state;
-	front_stage_open(&stage, 2);
-	return 0;
-}
-
-static int
-close_alone(void **state)
-{
-	(void)state;
-	front_stage_close(&stage);
-	return 0;
-}
-
-static void
-assert_refused(Hearth__FrontReply *reply, Hearth__FrontError error, const char *said)
-{
-	assert_int_equal(reply->error, error);
-	if (!strstr(reply->error_text, said))
-		fail_msg("'%s' does not say '%s'", reply->error_text, said);
-	hearth__front_reply__free_unpacked(reply, NULL);
-}
+#include "tests/front_case.h"
 
 static Hearth__FrontReply *
 submit_text(const char *text, uint64_t request)
@@ -226,7 +175,8 @@ static void
 who_is_not_known_is_told_so(void **state)
 {
 	(void)state;
-	assert_refused(front_read(&stage, 9, 0, 0, 10000), HEARTH__FRONT_ERROR__FRONT_UNKNOWN, "");
+	front_assert_refused(front_read(&stage, 9, 0, 0, 10000), HEARTH__FRONT_ERROR__FRONT_UNKNOWN,
+			     "");
 	assert_int_equal(front_cancel(&stage, 9), HEARTH__FRONT_ERROR__FRONT_UNKNOWN);
 }
 
@@ -312,7 +262,8 @@ static void
 before_the_model_is_known_nothing_is_taken(void **state)
 {
 	(void)state;
-	assert_refused(submit_text("Hello", 1), HEARTH__FRONT_ERROR__FRONT_NOT_READY, "starting");
+	front_assert_refused(submit_text("Hello", 1), HEARTH__FRONT_ERROR__FRONT_NOT_READY,
+			     "starting");
 	assert_int_equal(front_submit(&stage, 2, 3, 8), HEARTH__FRONT_ERROR__FRONT_NOT_READY);
 	front_stage_decide(&stage, front_stage_tokenizer());
 	hearth__front_reply__free_unpacked(submit_text("Hello", 1), NULL);
@@ -327,8 +278,8 @@ without_a_tokenizer_ids_are_served_and_text_is_not(void **state)
 
 	(void)state;
 	front_stage_decide(&stage, NULL);
-	assert_refused(submit_text("Hello", 1), HEARTH__FRONT_ERROR__FRONT_BAD,
-		       "only prompt ids: this file has none");
+	front_assert_refused(submit_text("Hello", 1), HEARTH__FRONT_ERROR__FRONT_BAD,
+			     "only prompt ids: this file has none");
 	assert_int_equal(front_submit(&stage, 2, 3, 8), HEARTH__FRONT_ERROR__FRONT_OK);
 	assert_int_equal(board_ask(stage.scratch.dir, "scheduler", 20000, &said, &err), 0);
 	assert_int_equal(said->phase, HEARTH__PHASE__PHASE_READY);
@@ -336,9 +287,6 @@ without_a_tokenizer_ids_are_served_and_text_is_not(void **state)
 	assert_string_equal(said->serving->tokenizer_note, "this file has none");
 	hearth__state__free_unpacked(said, NULL);
 }
-
-#define WITH_WORKER(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
-#define ALONE(test) cmocka_unit_test_setup_teardown(test, open_alone, close_alone)
 
 int
 main(void)

@@ -1,132 +1,18 @@
-/* hearth ask: its words, and a request that outlives its scheduler. */
+/* hearth ask: a request that outlives its scheduler, or does not. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "scheduler/ask_options.h"
 #include "scheduler/asking.h"
-#include "tests/front_stage.h"
-
-/* -- words -- */
-
-#define MAX_WORDS 12
-
-static int
-parse(struct ask_options *ret, struct error *err, const char *const *words)
-{
-	char *argv[MAX_WORDS + 1] = { (char *)"ask" };
-	int argc = 1;
-
-	for (; words[argc - 1]; argc++)
-		argv[argc] = (char *)words[argc - 1];
-	return ask_options_parse(ret, argc, argv, err);
-}
-
-#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
-static void
-a_prompt_is_asked_greedily_for_128_tokens(void **state)
-{
-	struct ask_options options;
-	struct error err;
-
-	(void)state;
-	assert_int_equal(parse(&options, &err, WORDS("--dir", "/tmp", "hello")), 0);
-	assert_string_equal(options.text, "hello");
-	assert_int_equal(options.max_tokens, 128);
-	assert_true(options.temperature == 0);
-	assert_false(options.json);
-	ask_options_close(&options);
-}
-
-static void
-every_option_is_taken(void **state)
-{
-	struct ask_options options;
-	struct error err;
-
-	(void)state;
-	assert_int_equal(
-	    parse(&options, &err,
-		  WORDS("--dir=/tmp", "-n", "7", "--temp=0.5", "--top-k=4", "--top-p=0.9",
-			"--seed=18446744073709551615", "--json", "--ids", "--ignore-stop",
-			"--logits=f", "--prompt-ids=0,1048575,7")),
-	    0);
-	assert_int_equal(options.max_tokens, 7);
-	assert_true(options.temperature == 0.5 && options.top_p == 0.9);
-	assert_int_equal(options.top_k, 4);
-	assert_true(options.seed == UINT64_MAX);
-	assert_true(options.json && options.ids && options.ignore_stop);
-	assert_string_equal(options.logits, "f");
-	assert_null(options.text);
-	assert_int_equal(options.n_prompt_ids, 3);
-	assert_int_equal(options.prompt_ids[1], 1048575);
-	ask_options_close(&options);
-}
-
-static void
-wrong_words_are_quoted(void **state)
-{
-	const struct {
-		const char *const *words;
-		const char *said;
-	} cases[] = {
-		{ WORDS("--dir", "/tmp"), "no prompt: want PROMPT, - (stdin) or --prompt-ids" },
-		{ WORDS("hello"), "--dir DIR is missing" },
-		{ WORDS("--dir", "/nowhere/at/all", "x"), "/nowhere/at/all: is the stack up?" },
-		{ WORDS("--dir", "/tmp", "-n", "0", "x"), "-n 0" },
-		{ WORDS("--dir", "/tmp", "--top-p", "1.5", "x"), "--top-p 1.5: want 0 to 1" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "1,,3"), "number 2 is ''" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "1,2,"), "number 3 is ''" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", ""), "number 1 is ''" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "4,-1"), "number 2 is '-1'" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "1048576"), "number 1 is '1048576'" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "99999999999999999999"), "number 1" },
-		{ WORDS("--dir", "/tmp", "--prompt-ids", "1", "x"), "both a prompt and" },
-		{ WORDS("--dir", "/tmp", "a", "b"), "b: one word too many" },
-	};
-	struct ask_options options;
-	struct error err;
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		int code = parse(&options, &err, cases[i].words);
-
-		assert_true(code < 0);
-		assert_int_equal(error_exit_code(code), EXIT_INPUT);
-		if (!strstr(err.text, cases[i].said))
-			fail_msg("'%s' does not say '%s'", err.text, cases[i].said);
-	}
-}
-
-/* -- a request -- */
-
-static struct front_stage stage;
-static struct fake_worker worker;
-
-static int
-open_all(void **state)
-{
-	(void)state;
-	front_stage_open(&stage, 2);
-	return 0;
-}
-
-static int
-close_all(void **state)
-{
-	(void)state;
-	front_stage_close(&stage);
-	return 0;
-}
+#include "tests/front_case.h"
 
 struct asker {
 	struct asking asking;
@@ -188,12 +74,6 @@ finish_asking(struct asker *asker, const char *finish)
 	assert_string_equal(asker->asking.finish, finish);
 }
 
-static void
-hello(void)
-{
-	fake_worker_open(&worker, stage.scratch.dir, 64, 2048);
-}
-
 /* "Hello world", as the demo model's reference has it. */
 static const uint32_t hello_ids[] = { 39, 578, 78, 1180 };
 
@@ -205,7 +85,7 @@ a_request_outlives_its_scheduler(void **state)
 
 	(void)state;
 	front_stage_decide(&stage, front_stage_tokenizer());
-	hello();
+	front_case_hello();
 	start_asking(&asker, 2, 0);
 	request = asker.asking.submit.request;
 	assert_true(request != 0);
@@ -216,7 +96,7 @@ a_request_outlives_its_scheduler(void **state)
 	fake_worker_close(&worker);
 	front_stage_stop(&stage);
 	front_stage_start(&stage); /* knows nothing, and is not ready at first */
-	hello();
+	front_case_hello();
 	front_stage_decide(&stage, front_stage_tokenizer());
 	fake_worker_assert_asked(&worker, request, 4); /* with the tokens it has read */
 	fake_worker_token(&worker, request, 2, hello_ids[2]);
@@ -240,7 +120,7 @@ it_waits_while_the_scheduler_starts(void **state)
 
 	(void)state;
 	start_asking(&asker, 2, 0); /* the model is not known yet */
-	hello();
+	front_case_hello();
 	front_stage_decide(&stage, NULL);
 	fake_worker_assert_asked(&worker, asker.asking.submit.request, 2);
 	fake_worker_finish(&worker, asker.asking.submit.request, "length", 0);
@@ -257,7 +137,7 @@ an_interrupt_cancels_the_request(void **state)
 
 	(void)state;
 	front_stage_decide(&stage, NULL);
-	hello();
+	front_case_hello();
 	start_asking(&asker, 2, 0);
 	fake_worker_assert_asked(&worker, asker.asking.submit.request, 2);
 	fake_worker_token(&worker, asker.asking.submit.request, 0, 70);
@@ -292,7 +172,7 @@ an_answer_nobody_takes_is_cancelled(void **state)
 
 	(void)state;
 	front_stage_decide(&stage, NULL);
-	hello();
+	front_case_hello();
 	start_asking(&asker, 2, -EPIPE);
 	request = asker.asking.submit.request;
 	fake_worker_assert_asked(&worker, request, 2);
@@ -326,21 +206,90 @@ what_the_scheduler_refuses_is_said(void **state)
 	asking_close(&asker.asking);
 }
 
-#define RULE(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
+/* It waits for nothing: ends with -ENOTCONN and one line that says this. */
+static void
+assert_gives_up(const char *said)
+{
+	struct asker asker;
+
+	start_asking(&asker, 2, 0);
+	pthread_join(asker.thread, NULL);
+	assert_int_equal(asker.code, -ENOTCONN);
+	assert_int_equal(error_exit_code(asker.code), EXIT_SYSTEM);
+	if (!strstr(asker.err.text, said))
+		fail_msg("'%s' does not say '%s'", asker.err.text, said);
+	asking_close(&asker.asking);
+}
+
+static void
+a_stage_that_stays_away_is_said_at_once(void **state)
+{
+	(void)state;
+	serving_away(&stage.serving, "the loader has left");
+	assert_gives_up("the loader has left"); /* also while nothing is decided */
+	front_stage_decide(&stage, NULL);
+	assert_gives_up("the loader has left");
+}
+
+static void
+a_scheduler_that_stays_away_is_said_at_once(void **state)
+{
+	Hearth__State *stand_in;
+	struct board *board;
+	struct error err;
+
+	(void)state;
+	front_stage_stop(&stage);
+	assert_int_equal(board_open(&board, stage.scratch.dir, "scheduler", &err), 0);
+	stand_in = board_edit(board);
+	stand_in->stays_away = true;
+	board_text(&stand_in->reason, "%s", "out of luck");
+	board_publish(board);
+	assert_gives_up("the scheduler has left and stays away: out of luck");
+	board_close(board);
+	front_stage_start(&stage);
+}
+
+/* Its supervisor was there at the begin, and is gone. */
+static void
+a_stack_that_comes_down_is_said_with_its_last_words(void **state)
+{
+	char control[128], log[128];
+	struct asker asker;
+	FILE *file;
+
+	(void)state;
+	snprintf(control, sizeof(control), "%s/control", stage.scratch.dir);
+	snprintf(log, sizeof(log), "%s/log", stage.scratch.dir);
+	file = fopen(log, "we");
+	assert_non_null(file);
+	fputs("run.sh: error: one thing\nrun.sh: error: another\nworker: info: bye\n", file);
+	fclose(file);
+	file = fopen(control, "we");
+	assert_non_null(file);
+	fclose(file);
+	start_asking(&asker, 2, 0); /* never ready */
+	unlink(control);
+	pthread_join(asker.thread, NULL);
+	assert_int_equal(asker.code, -ENOTCONN);
+	assert_non_null(strstr(asker.err.text, "the stack came down: another"));
+	asking_close(&asker.asking);
+	unlink(log);
+}
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_prompt_is_asked_greedily_for_128_tokens),
-		cmocka_unit_test(every_option_is_taken),
-		cmocka_unit_test(wrong_words_are_quoted),
-		RULE(a_request_outlives_its_scheduler),
-		RULE(it_waits_while_the_scheduler_starts),
-		RULE(an_interrupt_cancels_the_request),
-		RULE(an_interrupt_ends_the_wait_for_a_scheduler),
-		RULE(an_answer_nobody_takes_is_cancelled),
-		RULE(what_the_scheduler_refuses_is_said),
+		ALONE(a_request_outlives_its_scheduler),
+		ALONE(it_waits_while_the_scheduler_starts),
+		ALONE(an_interrupt_cancels_the_request),
+		ALONE(an_interrupt_ends_the_wait_for_a_scheduler),
+		ALONE(an_answer_nobody_takes_is_cancelled),
+		ALONE(what_the_scheduler_refuses_is_said),
+		ALONE(a_stage_that_stays_away_is_said_at_once),
+		ALONE(a_scheduler_that_stays_away_is_said_at_once),
+		ALONE(a_stack_that_comes_down_is_said_with_its_last_words),
 	};
 	sigset_t interrupt;
 

@@ -10,42 +10,7 @@
 
 #include "common/clock.h"
 #include "scheduler/front.h"
-#include "tests/front_stage.h"
-
-#define CONTEXT 64
-#define VOCABULARY 2048
-
-static struct front_stage stage;
-static struct fake_worker worker;
-
-/* Decided, with the tokenizer, and a worker. */
-static int
-open_all(void **state)
-{
-	(void)state;
-	front_stage_open(&stage, 2);
-	front_stage_decide(&stage, front_stage_tokenizer());
-	fake_worker_open(&worker, stage.scratch.dir, CONTEXT, VOCABULARY);
-	return 0;
-}
-
-static int
-close_all(void **state)
-{
-	(void)state;
-	fake_worker_close(&worker);
-	front_stage_close(&stage);
-	return 0;
-}
-
-static void
-assert_refused(Hearth__FrontReply *reply, Hearth__FrontError error, const char *said)
-{
-	assert_int_equal(reply->error, error);
-	if (!strstr(reply->error_text, said))
-		fail_msg("'%s' does not say '%s'", reply->error_text, said);
-	hearth__front_reply__free_unpacked(reply, NULL);
-}
+#include "tests/front_case.h"
 
 static void
 a_full_queue_says_so(void **state)
@@ -64,8 +29,8 @@ a_full_queue_says_so(void **state)
 	submit.prompt_ids = &id;
 	submit.n_prompt_ids = 1;
 	submit.max_tokens = 8;
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_FULL,
-		       "the queue is full (2 requests wait)");
+	front_assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_FULL,
+			     "the queue is full (2 requests wait)");
 	assert_int_equal(board_ask(stage.scratch.dir, "scheduler", 20000, &said, &err), 0);
 	assert_int_equal(said->serving->queued, 2);
 	assert_int_equal(said->serving->active, 1);
@@ -120,23 +85,23 @@ static void
 a_prompt_that_does_not_fit_is_refused_with_numbers(void **state)
 {
 	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
-	uint32_t ids[CONTEXT] = { 0 };
+	uint32_t ids[CASE_CONTEXT] = { 0 };
 	Hearth__ToWorker *message;
 
 	(void)state;
 	submit.request = 1;
 	submit.prompt_ids = ids;
 	submit.max_tokens = 1000;
-	submit.n_prompt_ids = CONTEXT;
-	ids[3] = VOCABULARY;
+	submit.n_prompt_ids = CASE_CONTEXT;
+	ids[3] = CASE_VOCABULARY;
 	/* Any Hello before is heard once the worker is linked. */
 	front_submit(&stage, 7, 1, 1);
 	fake_worker_assert_asked(&worker, 7, 1);
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
-		       "64 tokens, and the context has room for 64: want at most 63");
+	front_assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
+			     "64 tokens, and the context has room for 64: want at most 63");
 	submit.n_prompt_ids = 60;
-	assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
-		       "token 3 of the prompt is 2048, want less than 2048");
+	front_assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_BAD,
+			     "token 3 of the prompt is 2048, want less than 2048");
 	ids[3] = 0;
 	fake_worker_finish(&worker, 7, "stop", 0);
 	hearth__front_reply__free_unpacked(front_submit_message(&stage, &submit), NULL);
@@ -204,7 +169,47 @@ a_read_that_waits_keeps_its_request(void **state)
 	hearth__front_reply__free_unpacked(reply, NULL);
 }
 
-#define WITH_WORKER(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
+static void
+assert_ended_by(uint64_t request, Hearth__FrontError cause, const char *said)
+{
+	Hearth__FrontReply *reply = front_read(&stage, request, 0, 0, 10000);
+
+	assert_string_equal(reply->finish, "error");
+	assert_int_equal(reply->finish_cause, cause);
+	assert_string_equal(reply->finish_error, said);
+	hearth__front_reply__free_unpacked(reply, NULL);
+}
+
+static void
+a_stage_that_stays_away_ends_all_and_nothing_is_taken_until_it_is_back(void **state)
+{
+	Hearth__Submit submit = HEARTH__SUBMIT__INIT;
+	uint32_t id = 1;
+	Hearth__State *said;
+	struct error err;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++)
+		front_submit(&stage, i, 1, 8);
+	fake_worker_assert_asked(&worker, 1, 1);
+	serving_away(&stage.serving, "it has left");
+	for (uint64_t i = 1; i <= 3; i++)
+		assert_ended_by(i, HEARTH__FRONT_ERROR__FRONT_AWAY, "it has left");
+	assert_left(1);
+	submit.request = 4;
+	submit.prompt_ids = &id;
+	submit.n_prompt_ids = 1;
+	submit.max_tokens = 8;
+	front_assert_refused(front_submit_message(&stage, &submit), HEARTH__FRONT_ERROR__FRONT_AWAY,
+			     "it has left");
+	assert_int_equal(board_ask(stage.scratch.dir, "scheduler", 20000, &said, &err), 0);
+	assert_string_equal(said->reason, "it has left");
+	assert_int_equal(said->serving->failed, 3);
+	hearth__state__free_unpacked(said, NULL);
+	serving_away(&stage.serving, "");
+	assert_int_equal(front_submit(&stage, 4, 1, 8), HEARTH__FRONT_ERROR__FRONT_OK);
+	fake_worker_assert_asked(&worker, 4, 1);
+}
 
 int
 main(void)
@@ -216,6 +221,7 @@ main(void)
 		WITH_WORKER(a_prompt_that_does_not_fit_is_refused_with_numbers),
 		WITH_WORKER(a_request_that_nobody_reads_is_cancelled),
 		WITH_WORKER(a_read_that_waits_keeps_its_request),
+		WITH_WORKER(a_stage_that_stays_away_ends_all_and_nothing_is_taken_until_it_is_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,33 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/front_stage.h"
-
-static struct front_stage stage;
-static struct fake_worker worker;
-
-static int
-open_all(void **state)
-{
-	(void)state;
-	front_stage_open(&stage, 4);
-	front_stage_decide(&stage, front_stage_tokenizer());
-	return 0;
-}
-
-static int
-close_all(void **state)
-{
-	(void)state;
-	front_stage_close(&stage);
-	return 0;
-}
-
-static void
-hello(void)
-{
-	fake_worker_open(&worker, stage.scratch.dir, 64, 2048);
-}
+#include "tests/front_case.h"
 
 static Hearth__Serving
 figures(void)
@@ -55,7 +29,7 @@ requests_wait_for_a_worker_and_go_one_at_a_time(void **state)
 	(void)state;
 	for (uint64_t i = 1; i <= 3; i++)
 		front_submit(&stage, i, (uint32_t)i, 8);
-	hello();
+	front_case_hello();
 	for (uint64_t i = 1; i <= 3; i++) {
 		fake_worker_assert_asked(&worker, i, (uint32_t)i);
 		fake_worker_token(&worker, i, 0, 70);
@@ -75,7 +49,7 @@ a_dead_workers_request_goes_on_with_the_next(void **state)
 	Hearth__ToWorker *message;
 
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 8);
 	fake_worker_assert_asked(&worker, 1, 3);
 	for (uint32_t i = 0; i < 2; i++)
@@ -83,7 +57,7 @@ a_dead_workers_request_goes_on_with_the_next(void **state)
 	front_token(&stage, 1, 1);
 	fake_worker_close(&worker);
 	front_stage_wait_unlinked(&stage);
-	hello();
+	front_case_hello();
 	message = fake_worker_next(&worker);
 	assert_int_equal(message->generate->prompt_tokens, 3);
 	assert_int_equal(message->generate->n_ids, 5);
@@ -103,7 +77,7 @@ static void
 an_end_that_died_with_its_worker_is_known_by_the_tokens(void **state)
 {
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 1);
 	front_submit(&stage, 2, 2, 8);
 	fake_worker_assert_asked(&worker, 1, 3);
@@ -111,14 +85,14 @@ an_end_that_died_with_its_worker_is_known_by_the_tokens(void **state)
 	front_token(&stage, 1, 0);
 	fake_worker_close(&worker);
 	front_stage_wait_unlinked(&stage);
-	hello();
+	front_case_hello();
 	fake_worker_assert_asked(&worker, 2, 2); /* 1 is complete */
 	front_assert_finish(&stage, 1, "length", 1);
 	fake_worker_token(&worker, 2, 0, 2045);
 	front_token(&stage, 2, 0);
 	fake_worker_close(&worker);
 	front_stage_wait_unlinked(&stage);
-	hello();
+	front_case_hello();
 	front_assert_finish(&stage, 2, "stop", 1);
 	fake_worker_close(&worker);
 }
@@ -131,7 +105,7 @@ given_tokens_are_gone_on_behind(void **state)
 	Hearth__FrontReply *reply;
 
 	(void)state;
-	hello();
+	front_case_hello();
 	submit.request = 1;
 	submit.prompt_ids = (uint32_t *)prompt;
 	submit.n_prompt_ids = 2;
@@ -155,7 +129,7 @@ static void
 a_token_again_or_too_early_is_not_taken(void **state)
 {
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 8);
 	fake_worker_token(&worker, 1, 0, 70);
 	fake_worker_token(&worker, 1, 0, 70);
@@ -176,7 +150,7 @@ a_worker_that_speaks_rubbish_is_not_believed(void **state)
 	const uint8_t rubbish[] = { 0xff, 0xff, 0xff, 0xff, 0x0a, 0x80 };
 
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 8);
 	fake_worker_assert_asked(&worker, 1, 3);
 	assert_int_equal(link_send(worker.link, rubbish, sizeof(rubbish)), 0);
@@ -194,7 +168,7 @@ stop_tokens_go_with_the_request_unless_ignored(void **state)
 	uint32_t id = 1;
 
 	(void)state;
-	hello();
+	front_case_hello();
 	submit.prompt_ids = &id;
 	submit.n_prompt_ids = 1;
 	submit.max_tokens = 8;
@@ -218,10 +192,11 @@ what_no_worker_could_say_before_is_checked_at_the_hand_over(void **state)
 	(void)state;
 	assert_int_equal(front_submit(&stage, 1, 100, 8), HEARTH__FRONT_ERROR__FRONT_OK);
 	assert_int_equal(front_submit(&stage, 2, 2, 8), HEARTH__FRONT_ERROR__FRONT_OK);
-	hello();
+	front_case_hello();
 	fake_worker_assert_asked(&worker, 2, 2);
 	reply = front_read(&stage, 1, 0, 0, 0);
 	assert_string_equal(reply->finish, "error");
+	assert_int_equal(reply->finish_cause, HEARTH__FRONT_ERROR__FRONT_BAD);
 	assert_non_null(strstr(reply->finish_error, "100 tokens, and the context has room for 64"));
 	hearth__front_reply__free_unpacked(reply, NULL);
 	assert_int_equal(figures().failed, 1);
@@ -232,7 +207,7 @@ static void
 an_end_of_other_tokens_than_came_is_an_error(void **state)
 {
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 8);
 	fake_worker_token(&worker, 1, 0, 70);
 	fake_worker_finish(&worker, 1, "length", 8);
@@ -244,7 +219,7 @@ static void
 the_state_names_the_first_and_the_sixteenth_token(void **state)
 {
 	(void)state;
-	hello();
+	front_case_hello();
 	front_submit(&stage, 1, 3, 40);
 	for (uint32_t i = 0; i < 16; i++) {
 		fake_worker_token(&worker, 1, i, 70);
@@ -257,22 +232,20 @@ the_state_names_the_first_and_the_sixteenth_token(void **state)
 	fake_worker_close(&worker);
 }
 
-#define RULE(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		RULE(requests_wait_for_a_worker_and_go_one_at_a_time),
-		RULE(a_dead_workers_request_goes_on_with_the_next),
-		RULE(an_end_that_died_with_its_worker_is_known_by_the_tokens),
-		RULE(given_tokens_are_gone_on_behind),
-		RULE(a_token_again_or_too_early_is_not_taken),
-		RULE(a_worker_that_speaks_rubbish_is_not_believed),
-		RULE(stop_tokens_go_with_the_request_unless_ignored),
-		RULE(what_no_worker_could_say_before_is_checked_at_the_hand_over),
-		RULE(an_end_of_other_tokens_than_came_is_an_error),
-		RULE(the_state_names_the_first_and_the_sixteenth_token),
+		DECIDED(requests_wait_for_a_worker_and_go_one_at_a_time),
+		DECIDED(a_dead_workers_request_goes_on_with_the_next),
+		DECIDED(an_end_that_died_with_its_worker_is_known_by_the_tokens),
+		DECIDED(given_tokens_are_gone_on_behind),
+		DECIDED(a_token_again_or_too_early_is_not_taken),
+		DECIDED(a_worker_that_speaks_rubbish_is_not_believed),
+		DECIDED(stop_tokens_go_with_the_request_unless_ignored),
+		DECIDED(what_no_worker_could_say_before_is_checked_at_the_hand_over),
+		DECIDED(an_end_of_other_tokens_than_came_is_an_error),
+		DECIDED(the_state_names_the_first_and_the_sixteenth_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
