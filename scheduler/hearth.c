@@ -53,6 +53,7 @@ main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 2, argv + 2);
 	}
-	log_error("%s: no such command, want ask, status, report, verify, wait, absent or tune", argv[1]);
+	log_error("%s: no such command, want ask, status, report, verify, wait, absent or tune",
+		  argv[1]);
 	return EXIT_INPUT;
 }
