@@ -57,23 +57,23 @@ words=()
 model=
 declare -A options=() # stage -> its options: words without blanks
 
-# What a value must look like, the same in words, and which stages take it.
-declare -rA VALUE=([--device]='auto|cpu|cuda(:[0-9]+)?' [--read]='auto|buffered|direct'
-	[--ctx]='[1-9][0-9]{0,6}' [--threads]='[1-9][0-9]{0,3}' [--vram-mib]='[1-9][0-9]{0,8}'
-	[--pin-order]='after|before' [--pin-gib]='auto|[0-9]{1,7}'
-	[--pages]='auto|4k|thp|hugetlb' [--numa-node]='auto|[0-9]{1,3}'
-	[--resident-gib]='[0-9]{1,6}(\.[0-9]{1,9})?' [--profile]='/?[^[:space:]]+')
-declare -rA WANT=([--device]='auto, cpu, cuda or cuda:N' [--read]='auto, buffered or direct'
-	[--ctx]='a whole number from 1 to 1048576' [--threads]='a whole number from 1 to 256'
-	[--vram-mib]='a whole number from 1 to 16777216'
-	[--pin-order]='after or before' [--pin-gib]='auto or a whole number from 0 on'
-	[--pages]='auto, 4k, thp or hugetlb' [--numa-node]='auto or the number of a node'
-	[--resident-gib]='a number of GiB' [--profile]='a path without blanks')
-declare -rA TAKEN_BY=([--device]=pinner [--read]=loader [--ctx]=worker
-	[--threads]='loader worker' [--vram-mib]=pinner
-	[--pin-order]='loader pinner' [--pin-gib]=pinner
-	[--pages]=loader [--numa-node]=loader
-	[--resident-gib]=loader [--profile]='loader worker')
+describe() { # option (sets takers, form and want: which stages take it, what a value looks like)
+	case $1 in
+	--device) takers=pinner form='auto|cpu|cuda(:[0-9]+)?' want='auto, cpu, cuda or cuda:N' ;;
+	--read) takers=loader form='auto|buffered|direct' want='auto, buffered or direct' ;;
+	--ctx) takers=worker form='[2-9]|[1-9][0-9]{1,6}'
+		want='2 (a token of the prompt, one of the answer) to 1048576' ;;
+	--threads) takers='loader worker' form='[1-9][0-9]{0,2}|10[01][0-9]|102[0-4]' want='1 to 1024' ;;
+	--vram-mib) takers=pinner form='[1-9][0-9]{0,8}' want='1 to 16777216' ;;
+	--pin-order) takers='loader pinner' form='after|before' want='after or before' ;;
+	--pin-gib) takers=pinner form='auto|[0-9]{1,7}' want='auto or a whole number from 0 on' ;;
+	--pages) takers=loader form='auto|4k|thp|hugetlb' want='auto, 4k, thp or hugetlb' ;;
+	--numa-node) takers=loader form='auto|[0-9]{1,3}' want='auto or the number of a node' ;;
+	--resident-gib) takers=loader form='[0-9]{1,6}(\.[0-9]{1,9})?' want='a number of GiB' ;;
+	--profile) takers='loader worker' form='/?[^[:space:]]+' want='a path without blanks' ;;
+	*) die 100 "$1: no such option, ./run.sh help names them" ;;
+	esac
+}
 
 take_name() { # words... (every command has --name; the other words go to `words`)
 	while (($#)); do
@@ -90,31 +90,21 @@ take_name() { # words... (every command has --name; the other words go to `words
 }
 
 take_options() { # words... (of up)
-	local option value stage
+	local value stage takers form want
 	while (($#)); do
-		option=${1%%=*}
-		if [[ -n ${VALUE[$option]-} ]]; then
-			if [[ $1 == *=* ]]; then
-				value=${1#*=}
-			else
-				(($# > 1)) || die 100 "$option wants a value behind it"
-				value=$2
-				shift
-			fi
-			[[ $value =~ ^(${VALUE[$option]})$ ]] ||
-				die 100 "$option $value: want ${WANT[$option]}"
-			[[ $option != --profile ]] || value=$(realpath -ms -- "$value")
-			for stage in ${TAKEN_BY[$option]}; do options[$stage]+=" $option $value"; done
-		elif [[ $1 == --verify ]]; then
+		if [[ $1 == --verify ]]; then
 			options[loader]+=' --verify'
-		elif [[ $1 == -- && -n ${2-} && -z $model ]]; then
-			model=$(realpath -ms -- "$2")
-			shift
-		elif [[ $1 == -* ]]; then
-			die 100 "$1: no such option, want ${!VALUE[*]} --verify or --name"
-		elif [[ -n $model ]]; then
-			die 100 "$1: one word too many, the model is $model"
+		elif [[ $1 == -?* && $1 != -- ]]; then
+			describe "${1%%=*}"
+			[[ $1 == *=* ]] || (($# > 1)) || die 100 "$1 wants a value behind it"
+			[[ $1 == *=* ]] || set -- "$1=$2" "${@:3}"
+			value=${1#*=}
+			[[ $value =~ ^($form)$ ]] || die 100 "${1%%=*} $value: want $want"
+			[[ $1 != --profile=* ]] || value=$(realpath -ms -- "$value")
+			for stage in $takers; do options[$stage]+=" ${1%%=*} $value"; done
 		else
+			[[ $1 != -- ]] || (($# == 1)) || shift # behind it, the model may begin with a dash
+			[[ -z $model ]] || die 100 "$1: one word too many, the model is $model"
 			model=$(realpath -ms -- "$1")
 		fi
 		shift

@@ -8,6 +8,9 @@
 
 #include "common/error.h"
 
+/* Of `--threads`, in every stage that takes it: more than any machine has cores. */
+#define MAX_THREADS 1024u
+
 enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_U64, OPTION_FLOAT };
 
 struct option_def {

@@ -11,6 +11,9 @@
 /* Tokens of one request, prompt included: the longest contexts trained so far. */
 #define MAX_CONTEXT (1u << 20)
 
+/* A token of the prompt and one of the answer: less serves nobody. */
+#define MIN_CONTEXT 2u
+
 /* Text of a prompt: four times the longest context in tokens would not fit a message anyway. */
 #define MAX_PROMPT_BYTES (4u << 20)
 

@@ -137,13 +137,12 @@ static json_t *
 json_of_computing(const Hearth__Computing *computing)
 {
 	return json_pack(
-	    "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f, s:o, s:o*}",
-	    "device", computing->device, "kernels", computing->kernels, "threads",
-	    (json_int_t)computing->threads, "context", (json_int_t)computing->context, "pages",
-	    computing->pages, "kv_bytes", (json_int_t)computing->kv_bytes, "slots",
-	    (json_int_t)computing->slots, "attach_seconds",
-	    stage_seconds(computing->attach_begin_ns, computing->attach_end_ns), "request",
-	    computing->request ? stack_json_hex(computing->request) : NULL, "tokens_in",
+	    "{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:o?, s:I, s:I, s:I, s:f, s:o, s:o*}", "device",
+	    computing->device, "kernels", computing->kernels, "threads",
+	    (json_int_t)computing->threads, "context", (json_int_t)computing->context, "kv_bytes",
+	    (json_int_t)computing->kv_bytes, "slots", (json_int_t)computing->slots,
+	    "attach_seconds", stage_seconds(computing->attach_begin_ns, computing->attach_end_ns),
+	    "request", computing->request ? stack_json_hex(computing->request) : NULL, "tokens_in",
 	    (json_int_t)computing->tokens_in, "tokens_kept", (json_int_t)computing->tokens_kept,
 	    "tokens_out", (json_int_t)computing->tokens_out, "compute_seconds",
 	    (double)computing->compute_ns / 1e9, "experts", json_of_experts(computing), "cache",

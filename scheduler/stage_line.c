@@ -169,8 +169,6 @@ line_computing(struct line *line, const Hearth__Computing *computing)
 	if (computing->threads)
 		line_add(line, "%" PRIu32 " threads", computing->threads);
 	line_add(line, "context %" PRIu32 " (%s)", computing->context, bytes);
-	if (computing->pages[0])
-		line_add(line, "pages %s", computing->pages);
 	if (computing->cache && computing->cache->slots)
 		line_cache(line, computing->cache);
 	line_add(line, "%" PRIu64 " tokens in, %" PRIu64 " kept, %" PRIu64 " out",

@@ -147,11 +147,11 @@ work_end_all(struct serving *serving, const char *why)
 static void
 on_hello(struct serving *serving, const Hearth__Hello *hello)
 {
-	if (!hello->context || hello->context > MAX_CONTEXT || !hello->vocabulary ||
+	if (hello->context < MIN_CONTEXT || hello->context > MAX_CONTEXT || !hello->vocabulary ||
 	    hello->vocabulary > MAX_VOCABULARY) {
 		log_error("worker %" PRIu32 ": context %" PRIu32 ", vocabulary %" PRIu32
-			  ": want 1 to %u and 1 to %u",
-			  hello->pid, hello->context, hello->vocabulary, MAX_CONTEXT,
+			  ": want %u to %u and 1 to %u",
+			  hello->pid, hello->context, hello->vocabulary, MIN_CONTEXT, MAX_CONTEXT,
 			  MAX_VOCABULARY);
 		return;
 	}

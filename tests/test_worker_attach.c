@@ -175,6 +175,23 @@ without_ctx_it_is_the_models(void **state)
 }
 
 static void
+a_context_without_room_for_an_answer_is_refused(void **state)
+{
+	struct attach_stage *stage = *state;
+	int rc;
+
+	loader_fill_all(stage);
+	worker_prepare(stage);
+	stage->config.context = 1;
+	rc = attach_open(&stage->attached, &stage->config, &stage->err);
+	assert_int_equal(error_exit_code(rc), EXIT_INPUT);
+	assert_non_null(strstr(stage->err.text, "a context of 1, want 2 or more (--ctx N)"));
+	stage->config.context = 2;
+	assert_int_equal(attach_open(&stage->attached, &stage->config, &stage->err), 0);
+	worker_leave(stage);
+}
+
+static void
 two_workers_at_once_are_refused(void **state)
 {
 	struct attach_stage *stage = *state;
@@ -290,6 +307,7 @@ main(void)
 		RULE(another_context_begins_with_an_empty_cache),
 		RULE(a_cache_lent_anew_is_not_what_an_old_journal_says),
 		RULE(without_ctx_it_is_the_models),
+		RULE(a_context_without_room_for_an_answer_is_refused),
 		RULE(two_workers_at_once_are_refused),
 		RULE(an_arena_that_is_not_the_one_named_is_refused_and_tried_again),
 		RULE(another_pinner_or_arena_ends_it),

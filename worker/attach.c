@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "proto/limits.h"
 
 /* Copying from RAM: more of them do not copy faster. */
 #define STAGING_THREADS 8u
@@ -67,6 +68,11 @@ attach_device(struct attached *attached, const struct attach_config *config, str
 		attached->context = model->context < ATTACH_DEFAULT_CONTEXT
 					? model->context
 					: ATTACH_DEFAULT_CONTEXT;
+	if (attached->context < MIN_CONTEXT)
+		return error_set(err, -EINVAL,
+				 "a context of %" PRIu32 ", want %u or more (--ctx N): a token of "
+				 "the prompt and one of the answer",
+				 attached->context, MIN_CONTEXT);
 	if (attached->context > model->context)
 		log_warn("--ctx %" PRIu32 ": the model was trained for %" PRIu32, attached->context,
 			 model->context);

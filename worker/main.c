@@ -14,8 +14,6 @@
 #include "worker/serve.h"
 #include "worker/upstream.h"
 
-#define MAX_THREADS 1024u /* more than any machine has cores */
-
 /* Between two forwards registering goes on for so long: the layers that are staged meanwhile cost
  * each token more. */
 #define REGISTER_NS (20 * NS_PER_MS)
@@ -241,8 +239,16 @@ main(int argc, char **argv)
 	uint64_t context = 0, threads = 0;
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
-		{ .name = "--ctx", .kind = OPTION_U64, .to = &context, .max = MAX_CONTEXT },
-		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .max = MAX_THREADS },
+		{ .name = "--ctx",
+		  .kind = OPTION_U64,
+		  .to = &context,
+		  .min = MIN_CONTEXT,
+		  .max = MAX_CONTEXT },
+		{ .name = "--threads",
+		  .kind = OPTION_U64,
+		  .to = &threads,
+		  .min = 1,
+		  .max = MAX_THREADS },
 		{ .name = "--profile", .kind = OPTION_TEXT, .to = &profile },
 	};
 	struct attach_config config = { .cpu = &compute_cpu, .cuda = &compute_cuda };

@@ -133,7 +133,9 @@ bad_words_are_refused_before_anything_starts(void **state)
 		{ { "up", "a.gguf", "--colour", "red" }, "--colour: no such option" },
 		{ { "up", "a.gguf", "--ctx", "many" }, "--ctx many" },
 		{ { "up", "a.gguf", "--threads=0" }, "--threads 0" },
-		{ { "up", "a.gguf", "--threads", "99999" }, "a whole number from 1 to 256" },
+		{ { "up", "a.gguf", "--threads", "99999" }, "want 1 to 1024" },
+		{ { "up", "a.gguf", "--threads", "1025" }, "want 1 to 1024" },
+		{ { "up", "a.gguf", "--ctx", "1" }, "want 2 (a token of the prompt" },
 		{ { "up", "a.gguf", "--device", "tpu" },
 		  "--device tpu: want auto, cpu, cuda or cuda:N" },
 		{ { "up", "a.gguf", "--pin-gib", "-1" }, "auto or a whole number from 0 on" },
@@ -288,6 +290,26 @@ a_cap_too_small_for_the_keys_and_values_is_said_once(void **state)
 	stack_assert_nothing_left();
 }
 
+static void
+a_prompt_as_long_as_the_context_is_refused(void **state)
+{
+	struct run run;
+	json_t *answer;
+
+	(void)state;
+	run_do(WORDS("up", stack_path(DEMO), "--name", "short", "--device", "cpu", "--ctx", "2"));
+	answer = run_json(WORDS("ask", "--name", "short", "--json", "--prompt-ids", "1"));
+	assert_int_equal(json_array_size(json_object_get(answer, "ids")), 1);
+	assert_string_equal(json_string_value(json_object_get(answer, "finish")), "length");
+	json_decref(answer);
+	run_words(&run, 100, WORDS("ask", "--name", "short", "--prompt-ids", "1,2"));
+	stack_assert_one_line(run.err, "a prompt of 2 tokens");
+	stack_assert_one_line(run.err, "want at most 1 (a larger --ctx gives more)");
+	run_close(&run);
+	run_do(WORDS("down", "--name", "short"));
+	stack_assert_nothing_left();
+}
+
 int
 main(void)
 {
@@ -302,6 +324,7 @@ main(void)
 		stack_test(logits_go_where_they_are_told_or_nothing_is_asked),
 		stack_test(damaged_files_are_refused_with_one_line),
 		stack_test(a_cap_too_small_for_the_keys_and_values_is_said_once),
+		stack_test(a_prompt_as_long_as_the_context_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
