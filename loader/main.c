@@ -47,7 +47,11 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &options.dir },
 		{ .name = "--read", .kind = OPTION_TEXT, .to = &options.read, .choices = reads },
-		{ .name = "--threads", .kind = OPTION_U64, .to = &threads, .min = 1, .max = MAX_THREADS },
+		{ .name = "--threads",
+		  .kind = OPTION_U64,
+		  .to = &threads,
+		  .min = 1,
+		  .max = MAX_THREADS },
 		{ .name = "--pages", .kind = OPTION_TEXT, .to = &wanted_pages, .choices = pages },
 		{ .name = "--numa-node", .kind = OPTION_TEXT, .to = &node },
 		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
