@@ -15,6 +15,7 @@ readonly PACKAGES=(gcc libc6-dev make protobuf-c-compiler libprotobuf-c-dev libn
 readonly STAGES=(loader pinner worker scheduler) # in the order of the data
 readonly STOP_MS=10000                           # from the order to stop to SIGKILL
 readonly MAX_DEATHS=5                            # within a minute, without having been of use
+readonly DESCRIPTORS=64                          # a stage needs so many, and so does the supervisor
 readonly MAX_FRESH=60                            # restarts within a minute for any other reason
 
 self=$(realpath -- "${BASH_SOURCE[0]}")
@@ -152,6 +153,15 @@ need_build() {
 	for program in "${STAGES[@]}" hearth; do
 		[[ -x $build/bin/$program ]] || die 100 "not built: run ./run.sh demo or make"
 	done
+}
+
+need_descriptors() {
+	local limit
+	limit=$(ulimit -Hn)
+	[[ $limit == unlimited ]] || ((limit >= DESCRIPTORS)) ||
+		die 111 "$limit descriptors are allowed, each stage needs $DESCRIPTORS: ulimit -n $DESCRIPTORS"
+	limit=$(ulimit -Sn)
+	[[ $limit == unlimited ]] || ((limit >= DESCRIPTORS)) || ulimit -Sn "$DESCRIPTORS"
 }
 
 need_up() {
@@ -379,6 +389,7 @@ up() { # words...
 	take_options "$@"
 	find_folder
 	need_build
+	need_descriptors
 	take_folder || die 100 "$name is up"
 	: >"$dir/log"
 	exec {log}<"$dir/log" {out}>&1

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 
 #define READY_FD 3
 #define WATCHDOG_SECONDS 5
@@ -76,6 +77,9 @@ service_open(struct service *service, const char *stage, struct error *err)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&service->wake, &attr);
 	pthread_condattr_destroy(&attr);
+	rc = descriptors_want(stage, STAGE_DESCRIPTORS, err);
+	if (rc < 0)
+		return rc;
 	rc = service_signals(service);
 	if (rc < 0)
 		return error_sys(err, rc, "signals");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/descriptors.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -39,6 +40,8 @@ print_usage(FILE *to)
 int
 main(int argc, char **argv)
 {
+	struct error err;
+
 	log_open("hearth");
 	signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, with its line */
 	if (argc < 2) {
@@ -48,6 +51,10 @@ main(int argc, char **argv)
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		print_usage(stdout);
 		return 0;
+	}
+	if (descriptors_want("hearth command", COMMAND_DESCRIPTORS, &err) < 0) {
+		log_error("%s: %s", argv[1], err.text);
+		return EXIT_SYSTEM;
 	}
 	for (size_t i = 0; i < N_COMMANDS; i++) {
 		if (!strcmp(argv[1], commands[i].name))

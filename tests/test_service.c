@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,12 +87,45 @@ a_process_that_hangs_ends_all_the_same(void **state)
 	assert_int_equal(WTERMSIG(status), SIGALRM);
 }
 
+/* In a process of its own, that may have so many descriptors: what service_open says. */
+static int
+open_with(rlim_t soft, rlim_t hard)
+{
+	const struct rlimit limit = { .rlim_cur = soft, .rlim_max = hard };
+	struct service service;
+	struct error err;
+	pid_t pid = fork();
+	int rc;
+
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return WEXITSTATUS(end_of(pid));
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		_exit(1);
+	rc = service_open(&service, "loader", &err);
+	if (rc == 0)
+		_exit(0);
+	_exit(strcmp(err.text, "63 descriptors are allowed, the loader needs 64: ulimit -n 64")
+		  ? 2
+		  : error_exit_code(rc));
+}
+
+static void
+too_few_descriptors_are_said_with_how_many_it_needs(void **state)
+{
+	(void)state;
+	assert_int_equal(open_with(63, 63), EXIT_SYSTEM);
+	assert_int_equal(open_with(64, 64), 0);
+	assert_int_equal(open_with(16, 64), 0); /* raised as far as it may be */
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_end_of_stdin_is_the_order_to_leave),
 		cmocka_unit_test(a_process_that_hangs_ends_all_the_same),
+		cmocka_unit_test(too_few_descriptors_are_said_with_how_many_it_needs),
 	};
 
 	alarm(60); /* a hang fails */

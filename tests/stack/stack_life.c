@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/stack_run.h"
@@ -310,6 +311,48 @@ a_prompt_as_long_as_the_context_is_refused(void **state)
 	stack_assert_nothing_left();
 }
 
+/* As a shell with that limit would run it. */
+static void
+run_with_descriptors(const char *limit, int want, const char *words, const char *line)
+{
+	char command[1024], text[512] = "";
+	FILE *pipe;
+	int status;
+
+	snprintf(command, sizeof(command), "ulimit -n %s; exec %s %s 2>&1 >/dev/null", limit,
+		 stack_path("run.sh"), words);
+	pipe = popen(command, "re");
+	assert_non_null(pipe);
+	text[fread(text, 1, sizeof(text) - 1, pipe)] = '\0';
+	status = pclose(pipe);
+	if (WEXITSTATUS(status) != want)
+		fail_msg("%s: exit code %d, want %d: %s", command, WEXITSTATUS(status), want, text);
+	if (want != 0)
+		stack_assert_one_line(text, line);
+}
+
+static void
+too_few_descriptors_are_said_at_once(void **state)
+{
+	char up_words[700];
+
+	(void)state;
+	snprintf(up_words, sizeof(up_words), "up %s --name few --device cpu", stack_path(DEMO));
+	run_with_descriptors("16", 111, up_words,
+			     "16 descriptors are allowed, each stage needs 64");
+	stack_assert_nothing_left();
+	run_with_descriptors("64", 0, up_words, "");
+	run_with_descriptors("16", 111, "ask --name few And", "the hearth command needs 40");
+	run_with_descriptors("16", 111, "status --name few", "the hearth command needs 40");
+	run_with_descriptors("40", 0, "ask --name few -n 4 And", "");
+	run_with_descriptors("40", 0, "status --name few", "");
+	run_with_descriptors("16", 0, "restart worker --name few", "");
+	run_with_descriptors("16", 0, "down --name few", "");
+	stack_assert_nothing_left();
+	run_with_descriptors("64; ulimit -S -n 16", 0, up_words, ""); /* a soft limit is raised */
+	run_with_descriptors("16", 0, "down --name few", "");
+}
+
 int
 main(void)
 {
@@ -325,6 +368,7 @@ main(void)
 		stack_test(damaged_files_are_refused_with_one_line),
 		stack_test(a_cap_too_small_for_the_keys_and_values_is_said_once),
 		stack_test(a_prompt_as_long_as_the_context_is_refused),
+		stack_test(too_few_descriptors_are_said_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
