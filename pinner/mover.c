@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "pinner/pinner.h"
 #include "proto/lend.pb-c.h"
@@ -62,6 +63,16 @@ mover_copy(struct pinner *pinner, const struct slot_move *move, struct error *er
 	return rc;
 }
 
+/* A board that changes wakes all who follow it, and moves may come every few tokens. */
+static void
+mover_tell(struct pinner *pinner)
+{
+	if (clock_ns() - pinner->moved_told_ns < NS_PER_SECOND)
+		return;
+	pinner->moved_told_ns = clock_ns();
+	desk_publish(pinner);
+}
+
 /* The lock is let go between experts: lending must not wait for a long order. */
 static void
 mover_carry_out(struct pinner *pinner, struct move_order *order)
@@ -91,7 +102,7 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 		pinner->last = NULL;
 	desk_reply(order->call, &reply);
 	pthread_mutex_unlock(&pinner->lock);
-	desk_publish(pinner);
+	mover_tell(pinner);
 }
 
 static void *

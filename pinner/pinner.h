@@ -43,6 +43,7 @@ struct pinner {
 	struct slot_table slots; /* of the region "slots"; n = 0: none */
 	struct move_order *first, *last;
 	uint64_t moved;
+	uint64_t moved_told_ns; /* when the board last said so; the mover's */
 	pthread_cond_t moves; /* there is an order, or stopping */
 	bool stopping;
 };

@@ -184,6 +184,27 @@ worker_follow(struct attach_stage *stage, bool (*wanted)(const struct attach_sta
 	table_look(&stage->attached.table);
 }
 
+uint32_t
+worker_move(struct attach_stage *stage, uint32_t most)
+{
+	struct table *table = &stage->attached.table;
+	uint32_t n = 0;
+	int rc = 0;
+
+	while (rc >= 0 && table_choose(table, most)) {
+		rc = table_move(table, &stage->err);
+		n++;
+		while (rc == 0 && table->n_moves != 0) {
+			rc = table_moved(table, &stage->err);
+			if (rc == 0 && table->n_moves != 0)
+				rc = upstream_wait(&stage->upstream, &stage->err);
+		}
+	}
+	if (rc < 0)
+		fail_msg("%s", stage->err.text);
+	return n;
+}
+
 bool
 all_usable(const struct attach_stage *stage)
 {

@@ -49,6 +49,9 @@ uint64_t pinner_moved(struct attach_stage *stage);
 void worker_prepare(struct attach_stage *stage);
 void worker_attach(struct attach_stage *stage);
 void worker_leave(struct attach_stage *stage);
+/* Moves experts into slots until there is nothing to move; `most`: as table_choose's.  Returns how
+ * often it asked the pinner. */
+uint32_t worker_move(struct attach_stage *stage, uint32_t most);
 /* Follows the pinner until its state says what the test wants. */
 void worker_follow(struct attach_stage *stage, bool (*wanted)(const struct attach_stage *));
 bool all_usable(const struct attach_stage *stage);

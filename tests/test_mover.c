@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "tests/attach_stage.h"
-#include "worker/lender.h"
 
 /* The desk is still open when the mover has gone: nobody would ever free what came then. */
 static void
@@ -17,21 +16,22 @@ an_order_that_comes_after_the_stop_is_refused(void **state)
 {
 	const struct slot_fill move = { 0, 0, 0 };
 	struct attach_stage *stage = *state;
-	struct lender lender;
+	int rc;
 
 	loader_fill_all(stage);
 	pinner_cap(stage, 11);
 	worker_attach(stage);
-	assert_int_equal(lender_open(&lender, stage->scratch.dir, &stage->err), 0);
 	mover_stop(&stage->pinner, stage->mover);
-	assert_int_equal(
-	    lender_move(&lender, stage->attached.table.slot_bytes, &move, 1, &stage->err),
-	    -ECANCELED);
+	assert_int_equal(moving_begin(&stage->attached.moving, stage->attached.table.slot_bytes,
+				      &move, 1, &stage->err),
+			 0);
+	while ((rc = moving_look(&stage->attached.moving, &stage->err)) == 0)
+		assert_int_equal(upstream_wait(&stage->upstream, &stage->err), 0);
+	assert_int_equal(rc, -ECANCELED);
 	assert_null(stage->pinner.first);
 	assert_null(stage->pinner.last);
 	stage->pinner.stopping = false;
 	assert_int_equal(mover_start(&stage->pinner, &stage->mover), 0);
-	lender_close(&lender);
 	worker_leave(stage);
 }
 

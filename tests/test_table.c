@@ -244,6 +244,74 @@ places_are_slots_where_they_hold_the_expert_else_the_arena(void **state)
 	table_close(&stage.table);
 }
 
+/* Two slots hold what is cold, the rest is hot. */
+static void
+stage_open_restless(struct stage *stage, float heat[LAYERS * EXPERTS])
+{
+	stage_open(stage, 2);
+	stage->table.slots_at = ARENA_AT;
+	hold(stage, 0, 1);
+	hold(stage, 1, 1);
+	for (uint32_t i = 0; i < LAYERS * EXPERTS; i++)
+		heat[i] = i % EXPERTS == 0 ? 0 : 10;
+	stage->table.policy = (struct slot_policy){
+		.layers = LAYERS, .experts = EXPERTS, .half_life = 1, .margin = 1, .heat = heat
+	};
+	table_place(&stage->table);
+}
+
+static void
+who_loses_its_slot_is_in_a_layer_that_is_read_in_place(void **state)
+{
+	float heat[LAYERS * EXPERTS];
+	struct stage stage;
+
+	(void)state;
+	stage_open_restless(&stage, heat);
+	assert_false(table_choose(&stage.table, SLOT_POLICY_MAX));
+	for (uint32_t i = 0; i < 3; i++) /* layer 0 */
+		assert_int_equal(table_register(&stage.table), 1);
+	assert_true(table_choose(&stage.table, SLOT_POLICY_MAX));
+	assert_int_equal(stage.table.n_moves, 1);
+	assert_int_equal(stage.table.moves[0].layer, 0);
+	assert_int_equal(stage.table.moves[0].expert, 1);
+	assert_int_equal(stage.table.moves[0].slot, 0);
+	assert_ptr_equal(stage.table.places[0].role[ROLE_GATE], ARENA_AT + 256 * MIB);
+	table_close(&stage.table);
+}
+
+static void
+while_moves_are_under_way_nothing_else_is_chosen(void **state)
+{
+	float heat[LAYERS * EXPERTS];
+	struct stage stage;
+
+	(void)state;
+	stage_open_restless(&stage, heat);
+	while (table_register(&stage.table) == 1)
+		;
+	assert_false(table_choose(&stage.table, 0));
+	assert_true(table_choose(&stage.table, 1));
+	assert_int_equal(stage.table.n_moves, 1);
+	assert_false(table_choose(&stage.table, SLOT_POLICY_MAX));
+	table_close(&stage.table);
+}
+
+static void
+without_heat_what_is_in_a_slot_stays_there(void **state)
+{
+	float heat[LAYERS * EXPERTS];
+	struct stage stage;
+
+	(void)state;
+	stage_open_restless(&stage, heat);
+	while (table_register(&stage.table) == 1)
+		;
+	stage.table.policy.heat = NULL;
+	assert_false(table_choose(&stage.table, SLOT_POLICY_MAX));
+	table_close(&stage.table);
+}
+
 static void
 one_request_moves_no_more_than_a_piece(void **state)
 {
@@ -268,6 +336,9 @@ main(void)
 		cmocka_unit_test(a_refused_registration_leaves_the_rest_to_the_staging_ring),
 		cmocka_unit_test(a_device_that_computes_from_the_host_registers_nothing),
 		cmocka_unit_test(places_are_slots_where_they_hold_the_expert_else_the_arena),
+		cmocka_unit_test(who_loses_its_slot_is_in_a_layer_that_is_read_in_place),
+		cmocka_unit_test(while_moves_are_under_way_nothing_else_is_chosen),
+		cmocka_unit_test(without_heat_what_is_in_a_slot_stays_there),
 		cmocka_unit_test(one_request_moves_no_more_than_a_piece),
 	};
 

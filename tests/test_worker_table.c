@@ -42,7 +42,7 @@ without_a_cap_the_cpu_computes_from_the_arena(void **state)
 	worker_attach(stage);
 	worker_follow(stage, all_usable);
 	assert_int_equal(stage->attached.n_slots, 0);
-	assert_int_equal(table_fill(&stage->attached.table, &stage->err), 0);
+	assert_false(table_choose(&stage->attached.table, SLOT_POLICY_MAX));
 	check_places(stage);
 	worker_leave(stage);
 }
@@ -57,8 +57,7 @@ slots_are_filled_and_hold_what_the_arena_holds(void **state)
 	worker_attach(stage);
 	worker_follow(stage, all_usable);
 	assert_int_equal(stage->attached.n_slots, 11);
-	while (table_fill(&stage->attached.table, &stage->err) == 1)
-		;
+	worker_move(stage, 0);
 	assert_int_equal(stage->attached.table.slots.filled, 11);
 	assert_int_equal(pinner_moved(stage), 11);
 	check_places(stage);
@@ -75,14 +74,12 @@ experts_of_a_layer_that_is_not_there_are_not_moved(void **state)
 	pinner_cap(stage, 16);
 	worker_attach(stage);
 	worker_follow(stage, first_layer_usable);
-	while (table_fill(&stage->attached.table, &stage->err) == 1)
-		;
+	worker_move(stage, 0);
 	assert_int_equal(stage->attached.table.slots.in_layer[0], 8);
 	assert_int_equal(stage->attached.table.slots.in_layer[1], 0);
 	loader_fill(stage, 2);
 	worker_follow(stage, all_usable);
-	while (table_fill(&stage->attached.table, &stage->err) == 1)
-		;
+	worker_move(stage, 0);
 	assert_int_equal(stage->attached.table.slots.in_layer[1], 8);
 	check_places(stage);
 	worker_leave(stage);
@@ -103,15 +100,14 @@ the_next_worker_takes_over_filled_slots(void **state)
 	pinner_cap(stage, 11);
 	worker_attach(stage);
 	worker_follow(stage, all_usable);
-	while (table_fill(&stage->attached.table, &stage->err) == 1)
-		;
+	worker_move(stage, 0);
 	worker_follow(stage, slots_on_the_board);
 	worker_leave(stage);
 	worker_attach(stage);
 	assert_int_equal(stage->attached.n_slots, 11);
 	assert_int_equal(stage->attached.table.slots.filled, 11);
 	worker_follow(stage, all_usable);
-	assert_int_equal(table_fill(&stage->attached.table, &stage->err), 0);
+	assert_int_equal(worker_move(stage, 0), 0);
 	assert_int_equal(pinner_moved(stage), 11);
 	check_places(stage);
 	worker_leave(stage);
@@ -148,7 +144,8 @@ moves_that_are_refused_leave_the_arena_in_use(void **state)
 	worker_attach(stage);
 	worker_follow(stage, all_usable);
 	stage->attached.table.slot_bytes++; /* as a worker of another build might ask */
-	assert_int_equal(table_fill(&stage->attached.table, &stage->err), 0);
+	assert_int_equal(worker_move(stage, 0), 1);
+	assert_true(stage->attached.table.fill_refused);
 	assert_int_equal(stage->attached.table.slots.filled, 0);
 	check_places(stage);
 	worker_leave(stage);

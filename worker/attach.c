@@ -1,4 +1,4 @@
-#include "worker/attach.h"
+#include "worker/attach_slots.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,13 +9,10 @@
 #include "common/log.h"
 #include "proto/limits.h"
 
-/* Copying from RAM: more of them do not copy faster. */
-#define STAGING_THREADS 8u
-
 /* What failed lies with the pinner, which may be going just now: no reason not to start the worker
  * again.  But a cap that is too small (-EOVERFLOW) is the user's, and stays so. */
-static int
-from_pinner(int rc)
+int
+attach_from_pinner(int rc)
 {
 	return rc < 0 && rc != -EOVERFLOW && error_exit_code(rc) == EXIT_INPUT ? -EIO : rc;
 }
@@ -48,7 +45,7 @@ attach_arena(struct attached *attached, const struct attach_config *config, stru
 						.layout_hash = named->layout_hash },
 			  err);
 	if (rc < 0)
-		return from_pinner(rc);
+		return attach_from_pinner(rc);
 	return model_read_arena(&attached->model, &attached->arena, err);
 }
 
@@ -106,7 +103,7 @@ attach_trunk(struct attached *attached, const struct attach_config *config, stru
 			NULL, err);
 	if (rc == 0)
 		rc = lent_import(&lent, attached->device, &attached->trunk, err);
-	return from_pinner(rc);
+	return attach_from_pinner(rc);
 }
 
 /* The journal first: it is emptied before a cache of another size takes the old one's place, so
@@ -128,7 +125,7 @@ attach_kv(struct attached *attached, bool *ret_fresh, struct error *err)
 	if (rc == 0)
 		rc = lent_attach(&lent, &attached->journal_memory, err);
 	if (rc < 0)
-		return from_pinner(rc);
+		return attach_from_pinner(rc);
 	rc = lender_ask(lender, "kv", kv_bytes, HEARTH__PLACE__PLACE_DEVICE, false, &lent, NULL,
 			err);
 	if (rc == -EEXIST) {
@@ -139,106 +136,8 @@ attach_kv(struct attached *attached, bool *ret_fresh, struct error *err)
 	if (rc == 0)
 		rc = lent_import(&lent, attached->device, &attached->kv, err);
 	if (rc < 0)
-		return from_pinner(rc);
+		return attach_from_pinner(rc);
 	*ret_fresh = lent.fresh;
-	return 0;
-}
-
-/* How many experts have room in device memory; none where the arena is as good.  Before this
- * worker's cache is lent: what is lent is then what the pinner's state says.  Slots that must
- * shrink make room first; their contents go. */
-static int
-attach_count_slots(struct attached *attached, const Hearth__State *pinner, struct error *err)
-{
-	const struct model *model = &attached->model;
-	const Hearth__Pinning *pinning = pinner->pinning;
-	struct slot_room room = {
-		.cap = pinning->device_bytes_cap,
-		.lent = pinning->device_bytes_lent,
-		.kv_now = upstream_region_bytes(pinner, "kv"),
-		.slots_now = upstream_region_bytes(pinner, "slots"),
-		.kv = attached->ops->kv_bytes(model, attached->context),
-		.own = attached->ops->own_bytes(model, attached->context) +
-		       (attached->info->computes_from_host ? 0 : staging_bytes(model)),
-	};
-	uint64_t total;
-	int rc;
-
-	if (attached->info->computes_from_host && room.cap == 0)
-		return 0;
-	if (!attached->info->computes_from_host) {
-		rc = device_memory_room(attached->device, &room.free, &total);
-		if (rc < 0)
-			return error_sys(err, rc, "%s: free memory", attached->info->name);
-	}
-	attached->n_slots =
-	    slot_plan_fit(&room, model_slot_bytes(model), model->n_layers * model->n_experts);
-	if (room.slots_now == 0 || room.slots_now == attached->n_slots * model_slot_bytes(model))
-		return 0;
-	return from_pinner(lender_release(&attached->lender, "slots", err));
-}
-
-/* Where every expert is in its slot already, nothing needs it. */
-static int
-attach_staging(struct attached *attached, struct error *err)
-{
-	const struct model *model = &attached->model;
-	struct table *table = &attached->table;
-	uint32_t threads =
-	    attached->threads < STAGING_THREADS ? attached->threads : STAGING_THREADS;
-
-	if (attached->info->computes_from_host ||
-	    table->slots.filled == model->n_layers * model->n_experts)
-		return 0;
-	return staging_open(&table->staging, attached->device, model, threads, err);
-}
-
-void
-attach_unstage(struct attached *attached)
-{
-	staging_close(attached->table.staging);
-	attached->table.staging = NULL;
-}
-
-static int
-attach_table(struct attached *attached, const struct attach_config *config, struct error *err)
-{
-	struct table *table = &attached->table;
-	uint64_t bytes;
-	struct lent lent;
-	int rc;
-
-	*table = (struct table){ .arena = &attached->arena,
-				 .model = &attached->model,
-				 .device = attached->device,
-				 .upstream = config->upstream,
-				 .lender = &attached->lender,
-				 .fetcher = &attached->fetcher };
-	rc = fetcher_open(&attached->fetcher, config->dir, config->upstream->service,
-			  attached->model.n_experts, err);
-	if (rc == 0)
-		rc = table_open(table, attached->n_slots, err);
-	if (rc < 0)
-		return rc;
-	if (attached->n_slots != 0) {
-		bytes = attached->n_slots * table->slot_bytes;
-		rc = lender_ask(&attached->lender, "slots", bytes, HEARTH__PLACE__PLACE_DEVICE,
-				false, &lent, &table->slots, err);
-		if (rc == -EEXIST)
-			rc = lender_ask(&attached->lender, "slots", bytes,
-					HEARTH__PLACE__PLACE_DEVICE, true, &lent, &table->slots,
-					err);
-		if (rc == 0)
-			rc = lent_import(&lent, attached->device, &attached->slots, err);
-		if (rc < 0)
-			return from_pinner(rc);
-		table->slots_at = attached->slots.at;
-	}
-	rc = attach_staging(attached, err);
-	if (rc < 0)
-		return rc;
-	table_place(table);
-	table_look(table);
 	return 0;
 }
 
@@ -290,7 +189,7 @@ attach_usage(struct attached *attached, const char *profile, struct error *err)
 	if (rc == 0)
 		rc = lent_attach(&lent, &attached->usage_memory, err);
 	if (rc < 0)
-		return from_pinner(rc);
+		return attach_from_pinner(rc);
 	return usage_open(&attached->usage, attached->usage_memory.at, &shape, profile, err);
 }
 
@@ -314,11 +213,11 @@ attach_open(struct attached *ret, const struct attach_config *config, struct err
 	if (rc == 0)
 		rc = attach_kv(ret, &kv_fresh, err);
 	if (rc == 0)
+		rc = attach_usage(ret, config->profile, err);
+	if (rc == 0)
 		rc = attach_table(ret, config, err);
 	if (rc == 0)
 		rc = attach_compute(ret, kv_fresh, err);
-	if (rc == 0)
-		rc = attach_usage(ret, config->profile, err);
 	if (rc == 0 && slot_use_open(&ret->slot_use, &ret->model) < 0)
 		rc = error_set(err, -ENOMEM, "no memory for what the slots are used for");
 	ret->end_ns = clock_ns();
@@ -344,10 +243,12 @@ attach_close(struct attached *attached)
 	slot_use_close(&attached->slot_use);
 	if (attached->table.places != NULL)
 		table_close(&attached->table);
+	moving_close(&attached->moving);
 	fetcher_close(&attached->fetcher);
 	memory_close(attached, &attached->slots);
 	memory_close(attached, &attached->kv);
 	memory_close(attached, &attached->trunk);
+	shared_memory_close(&attached->heat_memory);
 	shared_memory_close(&attached->usage_memory);
 	shared_memory_close(&attached->journal_memory);
 	lender_close(&attached->lender);

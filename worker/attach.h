@@ -40,9 +40,10 @@ struct attached {
 	struct device *device;
 	const struct device_info *info;
 	struct lender lender;
-	struct shared_memory journal_memory, usage_memory;
+	struct shared_memory journal_memory, usage_memory, heat_memory;
 	struct device_memory kv, trunk, slots;
 	struct fetcher fetcher;
+	struct moving moving; /* zeroed without slots */
 	struct table table;
 	const struct compute_ops *ops;
 	struct compute *compute;

@@ -8,7 +8,7 @@
 
 #include "common/log.h"
 
-/* Longer than replacing the largest cache or moving the most experts takes. */
+/* Longer than replacing the largest cache takes. */
 #define LENDER_TIMEOUT_MS 60000
 
 int
@@ -139,42 +139,6 @@ lender_release(struct lender *lender, const char *key, struct error *err)
 		return 0;
 	if (rc == 0)
 		hearth__lend_reply__free_unpacked(reply, NULL);
-	return rc;
-}
-
-int
-lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_fill *moves, uint32_t n,
-	    struct error *err)
-{
-	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
-	Hearth__Move move = HEARTH__MOVE__INIT;
-	Hearth__Move__One *ones = malloc(n * sizeof(*ones));
-	Hearth__Move__One **pointers = malloc(n * sizeof(*pointers));
-	Hearth__LendReply *reply;
-	int rc = -ENOMEM;
-
-	if (ones == NULL || pointers == NULL) {
-		error_set(err, rc, "pinner.lend: move: no memory");
-		goto out;
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		hearth__move__one__init(&ones[i]);
-		ones[i].layer = moves[i].layer;
-		ones[i].expert = moves[i].expert;
-		ones[i].slot = moves[i].slot;
-		pointers[i] = &ones[i];
-	}
-	move.slot_bytes = slot_bytes;
-	move.n_moves = n;
-	move.moves = pointers;
-	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;
-	request.move = &move;
-	rc = lender_exchange(lender, &request, "move", &reply, err);
-	if (rc == 0)
-		hearth__lend_reply__free_unpacked(reply, NULL);
-out:
-	free(ones);
-	free(pointers);
 	return rc;
 }
 

@@ -1,4 +1,4 @@
-/* Asking the pinner: for memory that outlives this process, and for experts in slots.
+/* Asking the pinner for memory that outlives this process.
  * -ECANCELED: the pinner is gone.  Other codes but -ETIMEDOUT are its own refusals. */
 #ifndef HEARTH_WORKER_LENDER_H
 #define HEARTH_WORKER_LENDER_H
@@ -35,10 +35,6 @@ int lender_ask(struct lender *lender, const char *key, uint64_t bytes, Hearth__P
 
 /* 0 also if there is no such region. */
 int lender_release(struct lender *lender, const char *key, struct error *err);
-
-/* Copies experts into slots; done when it returns. */
-int lender_move(struct lender *lender, uint64_t slot_bytes, const struct slot_fill *moves,
-		uint32_t n, struct error *err);
 
 /* Opens what was lent of the device's memory. */
 int lent_import(const struct lent *lent, struct device *device, struct device_memory *ret,

@@ -18,8 +18,15 @@
  * each token more. */
 #define REGISTER_NS (20 * NS_PER_MS)
 
-/* So many tokens are counted at once: on a GPU a count costs a copy, about a hundredth of them. */
-#define COUNT_TOKENS 16u
+/* So many tokens are counted at once, and then some experts are moved: on a GPU a count costs a
+ * copy, less than a hundredth of such tokens.  Where nothing is to be moved it is for the figures
+ * alone, and tokens are faster. */
+#define COUNT_TOKENS 8u
+#define COUNT_TOKENS_STILL 64u
+
+/* Of the experts read elsewhere than in slots since the last count, one in so many may be moved:
+ * moves and reads share a link, and no token is to wait long for a move. */
+#define MOVE_SHARE 16u
 
 struct worker {
 	struct service service;
@@ -34,6 +41,7 @@ struct worker {
 	bool settled;     /* the arithmetic is not asked for experts any more */
 	uint64_t tokens;  /* computed, and of these counted */
 	uint64_t counted;
+	uint64_t missed; /* uses of experts outside the slots, in the last count */
 };
 
 /* Which experts were used since the last time. */
@@ -41,17 +49,23 @@ static int
 worker_count(struct worker *worker, struct error *err)
 {
 	struct attached *attached = &worker->attached;
+	struct slot_use *use = &attached->slot_use;
+	uint64_t missed = use->uses - use->hits;
 	int rc;
 
+	worker->missed = 0;
 	if (worker->counted == worker->tokens)
 		return 0;
-	rc = slot_use_count(&attached->slot_use, &attached->table.slots, attached->ops,
-			    attached->compute);
+	rc = slot_use_count(use, &attached->table.slots, attached->ops, attached->compute);
 	if (rc < 0)
 		return error_sys(err, rc, "counting the experts' use");
+	worker->missed = use->uses - use->hits - missed;
+	if (attached->table.policy.heat != NULL)
+		slot_policy_age(&attached->table.policy, use->counts,
+				worker->tokens - worker->counted);
 	worker->counted = worker->tokens;
 	if (attached->usage.page != NULL)
-		usage_add(&attached->usage, attached->slot_use.counts);
+		usage_add(&attached->usage, use->counts);
 	return 0;
 }
 
@@ -99,13 +113,40 @@ worker_settle(struct worker *worker, struct error *err)
 	return 0;
 }
 
+/* What was moved into slots is used, what is wanted there is moved.  While an answer is computed
+ * not at each token, and little at once; between answers the link is free. */
+static int
+worker_move(struct worker *worker, struct error *err)
+{
+	struct attached *attached = &worker->attached;
+	struct table *table = &attached->table;
+	uint32_t every = table->policy.heat != NULL ? COUNT_TOKENS : COUNT_TOKENS_STILL;
+	bool idle = worker->request == 0, chosen;
+	int rc, moved;
+
+	if (!idle && !table->filling && worker->tokens - worker->counted < every)
+		return 0;
+	rc = worker_count(worker, err);
+	if (rc < 0)
+		return rc;
+	moved = table_moved(table, err);
+	if (moved < 0)
+		return moved;
+	chosen = table_choose(table, idle ? SLOT_POLICY_MAX : worker->missed / MOVE_SHARE);
+	if ((moved || chosen) && attached->ops->places_changed(attached->compute, err) < 0)
+		return -EIO;
+	if (moved && !chosen)
+		report_moved(&worker->report);
+	return chosen ? table_move(table, err) : 0;
+}
+
 /* Between forwards: follow the pinner, fill slots, register the arena. */
 static int
 worker_upkeep(void *arg, bool woken, struct error *err)
 {
 	struct worker *worker = arg;
 	struct table *table = &worker->attached.table;
-	int rc, filled, registered;
+	int rc, registered;
 
 	if (woken) {
 		rc = upstream_look(&worker->upstream, err);
@@ -114,19 +155,12 @@ worker_upkeep(void *arg, bool woken, struct error *err)
 		table_look(table);
 		report_slices(&worker->report, worker->upstream.state);
 	}
-	if (worker->tokens - worker->counted >= COUNT_TOKENS || table_has_to_fill(table)) {
-		rc = worker_count(worker, err);
-		if (rc < 0)
-			return rc;
-	}
-	filled = table_fill(table, err);
-	if (filled < 0)
-		return filled;
-	if (filled == 1 && worker->attached.ops->places_changed(worker->attached.compute, err) < 0)
-		return -EIO;
+	rc = worker_move(worker, err);
+	if (rc < 0)
+		return rc;
 	registered = worker->settled ? 0 : worker_register(worker);
 	rc = worker_settle(worker, err);
-	return rc < 0 ? rc : filled || registered;
+	return rc < 0 ? rc : registered;
 }
 
 static int

@@ -120,6 +120,16 @@ report_settled(struct report *report)
 }
 
 void
+report_moved(struct report *report)
+{
+	Hearth__Computing *computing = board_computing(board_edit(report->board));
+
+	if (computing != NULL)
+		report_table(report->attached, computing);
+	board_publish(report->board);
+}
+
+void
 report_slices(struct report *report, const Hearth__State *pinner)
 {
 	const struct attached *attached = report->attached;

@@ -26,6 +26,9 @@ void report_settled(struct report *report);
  * the pinner's state is the one told last. */
 void report_slices(struct report *report, const Hearth__State *pinner);
 
+/* Experts have come into slots, and no more are on their way. */
+void report_moved(struct report *report);
+
 /* The tally; put on the board if `now`, else with about each heartbeat. */
 void report_tally(struct report *report, const struct serve_tally *tally, bool now);
 

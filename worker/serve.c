@@ -262,7 +262,7 @@ int
 serve_run(struct serve *serve, struct error *err)
 {
 	const struct serve_config *config = &serve->config;
-	bool woken = true;
+	bool woken = true, worked;
 	uint64_t before;
 	int more = 0, rc;
 
@@ -273,14 +273,16 @@ serve_run(struct serve *serve, struct error *err)
 				return more;
 		}
 		rc = serve_follow_orders(serve, err);
-		if (rc == 0 && serve->asked != NULL)
+		worked = serve->asked != NULL;
+		if (rc == 0 && worked)
 			rc = serve_step(serve, err);
 		if (rc < 0)
 			return rc;
-		/* With work at hand a deadline that has passed: look, do not wait. */
+		/* With work at hand, or just done, a deadline that has passed: look, do not wait.
+		 */
 		before = serve->seen;
 		if (!service_wait(config->service, &serve->seen,
-				  serve->asked != NULL || more ? 1 : 0))
+				  worked || serve->asked != NULL || more ? 1 : 0))
 			return 0;
 		woken = serve->seen != before;
 	}

@@ -13,6 +13,11 @@
 /* The most that one look finds. */
 #define SLOT_POLICY_MAX 64u
 
+/* Chosen by replaying traces (tests/bench/slot_policies): shorter lives follow noise, longer ones
+ * come late to another topic; a smaller margin moves more than it saves. */
+#define SLOT_POLICY_HALF_LIFE 128
+#define SLOT_POLICY_MARGIN 8
+
 struct slot_policy {
 	uint32_t layers, experts;
 	double half_life; /* tokens */

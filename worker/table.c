@@ -30,11 +30,12 @@ table_alloc(struct table *table)
 	table->absent = calloc(model->n_experts, sizeof(*table->absent));
 	table->registered = calloc(model->n_layers, sizeof(*table->registered));
 	table->moves = calloc(table->move_max, sizeof(*table->moves));
+	table->movable = calloc(model->n_layers, sizeof(*table->movable));
 	return table->places != NULL && table->home != NULL && table->homeless != NULL &&
 		       table->filled != NULL && table->usable != NULL &&
 		       table->registrable != NULL && table->fetched != NULL &&
 		       table->lent != NULL && table->absent != NULL && table->registered != NULL &&
-		       table->moves != NULL
+		       table->moves != NULL && table->movable != NULL
 		   ? 0
 		   : -ENOMEM;
 }
@@ -83,6 +84,7 @@ table_open(struct table *table, uint32_t n_slots, struct error *err)
 		return error_set(err, -ENOMEM, "no memory for the expert table");
 	}
 	find_homes(table);
+	table->filling = n_slots != 0;
 	return 0;
 }
 
@@ -102,11 +104,12 @@ table_close(struct table *table)
 	free(table->absent);
 	free(table->registered);
 	free(table->moves);
+	free(table->movable);
 	*table = (struct table){ 0 };
 }
 
-static void
-place_set(struct table *table, uint32_t layer, uint32_t expert)
+void
+table_place_expert(struct table *table, uint32_t layer, uint32_t expert)
 {
 	const struct model_layer *shape = &table->model->layers[layer];
 	uint32_t which = table_which(table, layer, expert);
@@ -125,7 +128,7 @@ void
 table_place_layer(struct table *table, uint32_t layer)
 {
 	for (uint32_t expert = 0; expert < table->model->n_experts; expert++)
-		place_set(table, layer, expert);
+		table_place_expert(table, layer, expert);
 }
 
 void
@@ -223,48 +226,5 @@ table_register(struct table *table)
 	table->register_bytes += n;
 	if (table_in_place(table, layer))
 		table_place_layer(table, layer);
-	return 1;
-}
-
-/* The slot holds the expert now: it is read there. */
-static void
-move_done(struct table *table, const struct slot_fill *move)
-{
-	const struct experts *role = table->model->layers[move->layer].role;
-
-	slot_plan_hold(&table->slots, move);
-	place_set(table, move->layer, move->expert);
-	table->moved++;
-	for (int i = 0; i < N_ROLES; i++)
-		table->bytes_moved += role[i].bytes;
-}
-
-bool
-table_has_to_fill(const struct table *table)
-{
-	return table->slots.filled < table->slots.n && !table->fill_refused;
-}
-
-int
-table_fill(struct table *table, struct error *err)
-{
-	uint32_t n;
-	int rc;
-
-	if (!table_has_to_fill(table))
-		return 0;
-	n = slot_plan_next(&table->slots, table->usable + 1, table->moves, table->move_max);
-	if (n == 0)
-		return 0;
-	rc = lender_move(table->lender, table->slot_bytes, table->moves, n, err);
-	if (rc == -ECANCELED || rc == -ETIMEDOUT)
-		return rc;
-	if (rc < 0) {
-		log_error("%s; experts without a slot stay in the arena", err->text);
-		table->fill_refused = true;
-		return 0;
-	}
-	for (uint32_t i = 0; i < n; i++)
-		move_done(table, &table->moves[i]);
 	return 1;
 }

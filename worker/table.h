@@ -1,5 +1,5 @@
 /* The expert table: where each expert's matrices are now.  A layer's experts are read
- *   - in slots of device memory, filled by the pinner, on request, between forwards;
+ *   - in slots of device memory, filled by the pinner on request and refilled by use;
  *   - in the arena, in place: on a device that reads the arena only where this process has
  *     registered it, once that is done: behind serving, piece by piece, between forwards;
  *   - until then through the staging ring, those that the router chose, layer by layer;
@@ -17,8 +17,9 @@
 #include "common/model.h"
 #include "worker/compute.h"
 #include "worker/fetcher.h"
-#include "worker/lender.h"
+#include "worker/moving.h"
 #include "worker/slot_plan.h"
+#include "worker/slot_policy.h"
 #include "worker/staging.h"
 #include "worker/upstream.h"
 
@@ -36,15 +37,19 @@ struct table {
 	const struct model *model;
 	struct device *device;
 	struct upstream *upstream;
-	struct lender *lender;
 	struct fetcher *fetcher;     /* NULL: nobody to ask, what is not there is waited for */
 	struct staging *staging;     /* NULL: nothing needs it */
 	struct expert_place *places; /* (layers, experts) */
 	struct slot_plan slots;
 	uint8_t *slots_at; /* (slots.n, slot_bytes) as the device reads it; NULL while n is 0 */
 	uint64_t slot_bytes;
-	struct slot_fill *moves; /* (move_max): of one request */
+	struct moving *moving;
+	struct slot_policy policy; /* heat NULL: what is in a slot stays there */
+	struct slot_fill *moves;   /* (move_max): of one request */
 	uint32_t move_max;
+	uint32_t n_moves;  /* chosen, and perhaps under way: in no slot until they are there */
+	bool *movable;     /* (layers) of one choice: an expert without slot can be read */
+	bool filling;      /* there may be free slots to fill */
 	bool fill_refused; /* the pinner does not move: the arena serves the rest */
 
 	struct expert_place *home; /* (layers, experts) in the arena; NULL: no place of its own */
@@ -78,6 +83,7 @@ void table_close(struct table *table);
 /* Points every expert to its slot or home.  slots_at is set by then. */
 void table_place(struct table *table);
 void table_place_layer(struct table *table, uint32_t layer);
+void table_place_expert(struct table *table, uint32_t layer, uint32_t expert);
 
 /* Takes over what the pinner's state says of the slices.  Returns how many are usable. */
 uint32_t table_look(struct table *table);
@@ -101,11 +107,19 @@ int table_wait_slice(struct table *table, uint32_t slice, struct error *err);
 /* compute_config.need_experts: these experts of the layer may be read.  arg is the struct table. */
 int table_need(void *table, uint32_t layer, const uint32_t *experts, uint32_t n);
 
-/* Some slots are free, and may be filled. */
-bool table_has_to_fill(const struct table *table);
-/* Fills the next few slots, of usable layers.  1: places have changed, and there may be more to
- * do; 0: nothing to do now. */
-int table_fill(struct table *table, struct error *err);
+/* What is moved into slots goes through three steps, all between forwards, so that no forward reads
+ * a slot that is being written.
+ *
+ * table_choose: what is moved next, if nothing is under way.  Free slots come first; then up to
+ * `most` experts take the places of colder ones, which are read in the arena from now on.  False:
+ * nothing.  True: places may have changed.
+ * table_move: once the device knows these places, asks the pinner for the moves.
+ * table_moved: 1: the pinner is through with them, and the places have changed; 0: nothing new.
+ *
+ * -ECANCELED: the pinner is gone.  Any other refusal ends moving for good: the arena serves. */
+bool table_choose(struct table *table, uint32_t most);
+int table_move(struct table *table, struct error *err);
+int table_moved(struct table *table, struct error *err);
 
 /* Registers the next piece of the first layer that wants it.  1: there may be more to do; 0:
  * nothing to do now.  A refusal is no failure: the staging ring serves that layer for good. */

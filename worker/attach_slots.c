@@ -1,0 +1,165 @@
+#include "worker/attach_slots.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "worker/heat.h"
+
+/* Copying from RAM: more of them do not copy faster. */
+#define STAGING_THREADS 8u
+
+/* How many experts have room in device memory; none where the arena is as good.  Before this
+ * worker's cache is lent: what is lent is then what the pinner's state says.  Slots that must
+ * shrink make room first; their contents go. */
+int
+attach_count_slots(struct attached *attached, const Hearth__State *pinner, struct error *err)
+{
+	const struct model *model = &attached->model;
+	const Hearth__Pinning *pinning = pinner->pinning;
+	struct slot_room room = {
+		.cap = pinning->device_bytes_cap,
+		.lent = pinning->device_bytes_lent,
+		.kv_now = upstream_region_bytes(pinner, "kv"),
+		.slots_now = upstream_region_bytes(pinner, "slots"),
+		.kv = attached->ops->kv_bytes(model, attached->context),
+		.own = attached->ops->own_bytes(model, attached->context) +
+		       (attached->info->computes_from_host ? 0 : staging_bytes(model)),
+	};
+	uint64_t total;
+	int rc;
+
+	if (attached->info->computes_from_host && room.cap == 0)
+		return 0;
+	if (!attached->info->computes_from_host) {
+		rc = device_memory_room(attached->device, &room.free, &total);
+		if (rc < 0)
+			return error_sys(err, rc, "%s: free memory", attached->info->name);
+	}
+	attached->n_slots =
+	    slot_plan_fit(&room, model_slot_bytes(model), model->n_layers * model->n_experts);
+	if (room.slots_now == 0 || room.slots_now == attached->n_slots * model_slot_bytes(model))
+		return 0;
+	return attach_from_pinner(lender_release(&attached->lender, "slots", err));
+}
+
+/* Where every expert is in its slot already, nothing needs it. */
+static int
+attach_staging(struct attached *attached, struct error *err)
+{
+	const struct model *model = &attached->model;
+	struct table *table = &attached->table;
+	uint32_t threads =
+	    attached->threads < STAGING_THREADS ? attached->threads : STAGING_THREADS;
+
+	if (attached->info->computes_from_host ||
+	    table->slots.filled == model->n_layers * model->n_experts)
+		return 0;
+	return staging_open(&table->staging, attached->device, model, threads, err);
+}
+
+void
+attach_unstage(struct attached *attached)
+{
+	staging_close(attached->table.staging);
+	attached->table.staging = NULL;
+}
+
+static int
+attach_slots(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	struct table *table = &attached->table;
+	uint64_t bytes = attached->n_slots * table->slot_bytes;
+	struct lent lent;
+	int rc;
+
+	rc = lender_ask(&attached->lender, "slots", bytes, HEARTH__PLACE__PLACE_DEVICE, false,
+			&lent, &table->slots, err);
+	if (rc == -EEXIST)
+		rc = lender_ask(&attached->lender, "slots", bytes, HEARTH__PLACE__PLACE_DEVICE,
+				true, &lent, &table->slots, err);
+	if (rc == 0)
+		rc = lent_import(&lent, attached->device, &attached->slots, err);
+	if (rc < 0)
+		return attach_from_pinner(rc);
+	table->slots_at = attached->slots.at;
+	rc = moving_open(&attached->moving, config->dir, config->upstream->service, table->move_max,
+			 err);
+	if (rc == 0)
+		table->moving = &attached->moving;
+	return rc;
+}
+
+static uint64_t
+sum_of(const uint64_t *counts, const struct profile_shape *shape)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < (uint64_t)shape->layers * shape->experts; i++)
+		sum += counts[i];
+	return sum;
+}
+
+/* What the worker before knew of the experts' use, else what the profile does; the hottest get the
+ * slots that are free.  Where all experts have slots there is nothing to choose. */
+static int
+attach_heat(struct attached *attached, struct error *err)
+{
+	const struct model *model = &attached->model;
+	const struct profile_shape shape = { .fingerprint = attached->arena.head->fingerprint,
+					     .layers = model->n_layers,
+					     .experts = model->n_experts };
+	struct slot_policy policy = { .layers = model->n_layers,
+				      .experts = model->n_experts,
+				      .half_life = SLOT_POLICY_HALF_LIFE,
+				      .margin = SLOT_POLICY_MARGIN };
+	const uint64_t *counts = attached->usage.page ? attached->usage.page->counts : NULL;
+	struct heat_page *page;
+	struct lent lent;
+	int rc;
+
+	if (attached->n_slots == model->n_layers * model->n_experts)
+		return 0;
+	rc = lender_ask(&attached->lender, "heat", heat_bytes(&shape), HEARTH__PLACE__PLACE_HOST,
+			false, &lent, NULL, err);
+	if (rc == 0)
+		rc = lent_attach(&lent, &attached->heat_memory, err);
+	if (rc < 0)
+		return attach_from_pinner(rc);
+	page = attached->heat_memory.at;
+	policy.heat = page->heat;
+	if (!heat_open(page, &shape) && counts)
+		slot_policy_begin(&policy, counts,
+				  sum_of(counts, &shape) /
+				      ((uint64_t)model->n_layers * model->top_k));
+	slot_plan_rank(&attached->table.slots, policy.heat);
+	attached->table.policy = policy;
+	return 0;
+}
+
+int
+attach_table(struct attached *attached, const struct attach_config *config, struct error *err)
+{
+	struct table *table = &attached->table;
+	int rc;
+
+	*table = (struct table){ .arena = &attached->arena,
+				 .model = &attached->model,
+				 .device = attached->device,
+				 .upstream = config->upstream,
+				 .fetcher = &attached->fetcher };
+	rc = fetcher_open(&attached->fetcher, config->dir, config->upstream->service,
+			  attached->model.n_experts, err);
+	if (rc == 0)
+		rc = table_open(table, attached->n_slots, err);
+	if (rc == 0 && attached->n_slots != 0)
+		rc = attach_slots(attached, config, err);
+	if (rc == 0 && attached->n_slots != 0)
+		rc = attach_heat(attached, err);
+	if (rc == 0)
+		rc = attach_staging(attached, err);
+	if (rc < 0)
+		return rc;
+	table_place(table);
+	table_look(table);
+	return 0;
+}
