@@ -120,6 +120,8 @@ load_take_arena(struct load *load, struct error *err)
 		rc = piece_queue_open(&load->queue, &load->pieces, err);
 	if (rc == 0)
 		rc = load_choose(load, err);
+	if (rc == 0 && load_has_window(load))
+		rc = load_budget_batches(load, err);
 	if (rc == 0)
 		rc = load_publish_arena(load, err);
 	return rc;

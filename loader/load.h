@@ -52,8 +52,9 @@ struct load {
 	struct arena_head head;
 	struct available available; /* before the arena was reserved */
 	struct load_budget budget;
-	struct resident resident; /* with a budget, as the next two */
+	struct resident resident; /* with a budget, as the next three */
 	struct outside *outside;
+	uint32_t *batches;        /* (pieces) in which they are read */
 	uint64_t *outside_hashes; /* (layers, experts, N_ROLES) of a pack */
 	struct choice choice;
 	char fallback[512]; /* why direct, once chosen, was not to be had */

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/profile.h"
 #include "loader/adopt.h"
+#include "loader/fill.h"
 #include "loader/load_choice.h"
 
 #define GIB (1ull << 30)
@@ -151,6 +152,21 @@ load_budget_settle(struct load *load)
 	}
 }
 
+/* What comes from the cache is one request to no drive, and what lies between would be copied for
+ * nothing. */
+int
+load_budget_batches(struct load *load, struct error *err)
+{
+	int rc = fill_batches(&load->batches, &load->placement, &load->pieces, err);
+
+	if (rc == 0) {
+		rc = piece_queue_batches(load->queue, load->batches, !load->choice.cached);
+		if (rc < 0)
+			error_sys(err, rc, "%" PRIu64 " pieces", load->pieces.n);
+	}
+	return rc;
+}
+
 static void
 fell_back(void *arg, const char *why)
 {
@@ -191,5 +207,6 @@ load_budget_close(struct load *load)
 {
 	outside_close(load->outside);
 	free(load->outside_hashes);
+	free(load->batches);
 	resident_close(&load->resident);
 }

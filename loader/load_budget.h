@@ -17,6 +17,10 @@ int load_budget_keep(struct load *load, struct error *err);
  */
 void load_budget_settle(struct load *load);
 
+/* Once there are load->queue and the choice of a reader: in which batches the resident set is read.
+ */
+int load_budget_batches(struct load *load, struct error *err);
+
 /* Opens load->outside. */
 int load_budget_open_outside(struct load *load, struct error *err);
 

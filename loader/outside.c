@@ -43,26 +43,6 @@ which_expert(const struct outside *outside, uint32_t layer, uint32_t expert)
 	return (uint64_t)layer * outside->config.resident->n_experts + expert;
 }
 
-/* The piece that holds this place of the arena; PIECE_NONE: it is filled already. */
-static uint64_t
-piece_at(const struct pieces *pieces, uint64_t place)
-{
-	uint64_t low = 0, high = pieces->n;
-
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-		const struct piece *piece = &pieces->list[middle];
-
-		if (place < piece->arena_offset)
-			high = middle;
-		else if (place >= piece->arena_offset + piece->bytes)
-			low = middle + 1;
-		else
-			return middle;
-	}
-	return PIECE_NONE;
-}
-
 /* -- a wish; all with the lock held -- */
 
 static void
@@ -117,7 +97,7 @@ spell_out(struct outside *outside)
 			for (uint32_t role = 0; role < N_ROLES; role++) {
 				place->role[role] = experts[which].role_offset[role];
 				outside->pieces[outside->n_pieces++] =
-				    piece_at(outside->config.pieces, place->role[role]);
+				    pieces_find(outside->config.pieces, place->role[role]);
 			}
 			continue;
 		}

@@ -1,6 +1,7 @@
-/* Which piece is read next: those that are waited for, else in order; each is taken exactly once.
- * Neighbours that nothing waits for are taken together, so that reads are large.  Any thread may
- * call anything; all is under the queue's lock, which is held briefly and inside of all others. */
+/* Which piece is read next: those that are waited for, else in order, or batch by batch; each is
+ * taken exactly once.  Neighbours that nothing waits for are taken together, so that reads are
+ * large.  Any thread may call anything; all is under the queue's lock, which is held briefly and
+ * inside of all others. */
 #ifndef HEARTH_LOADER_PIECE_QUEUE_H
 #define HEARTH_LOADER_PIECE_QUEUE_H
 
@@ -16,9 +17,12 @@
  * layer's, and they should not find every thread at a large read. */
 #define QUEUE_CALM 256u
 
+/* Pieces of one slice and one shard.  Of one run they are neighbours in file and arena; of several
+ * (piece_queue_batches) they are read as one all the same. */
 struct span {
-	struct piece whole; /* from the first to the end of the last: read as if it was one */
+	struct piece whole; /* from the first to the end of the last in the arena */
 	uint64_t first, n;  /* pieces */
+	uint32_t n_runs;
 	bool demanded;
 };
 
@@ -31,6 +35,11 @@ void piece_queue_close(struct piece_queue *queue); /* nobody waits any more; NUL
  * with the lock held.  Before the first take. */
 void piece_queue_gate(struct piece_queue *queue, bool (*may_write)(void *arg, uint32_t slice),
 		      void *arg);
+/* Batch by batch, from 0: each piece's (kept until all are done).  The next batch is begun once all of
+ * this one is taken, and no further one before all of this one is done.  With `merge` the pieces of
+ * a batch that are windows of one file less than BATCH_GAP apart are one span, of up to
+ * BATCH_REQUEST of the file.  Before the first take.  -ENOMEM. */
+int piece_queue_batches(struct piece_queue *queue, const uint32_t *batch, bool merge);
 void piece_queue_wake(struct piece_queue *queue);
 
 /* Waits while what is left may not be written.  False: all are taken, or stopped. */

@@ -91,6 +91,25 @@ pieces_open(struct pieces *ret, const struct placement *placement, const struct 
 	return 0;
 }
 
+uint64_t
+pieces_find(const struct pieces *pieces, uint64_t place)
+{
+	uint64_t low = 0, high = pieces->n;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+		const struct piece *piece = &pieces->list[middle];
+
+		if (place < piece->arena_offset)
+			high = middle;
+		else if (place >= piece->arena_offset + piece->bytes)
+			low = middle + 1;
+		else
+			return middle;
+	}
+	return PIECE_NONE;
+}
+
 void
 pieces_close(struct pieces *pieces)
 {

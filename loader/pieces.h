@@ -34,6 +34,8 @@ struct pieces {
 /* Slices with skip[slice] get no piece (NULL: none is skipped). */
 int pieces_open(struct pieces *ret, const struct placement *placement,
 		const struct checksum_plan *plan, const bool *skip, struct error *err);
+/* The piece that holds this place of the arena; PIECE_NONE: none does, it is filled already. */
+uint64_t pieces_find(const struct pieces *pieces, uint64_t place);
 void pieces_close(struct pieces *pieces);
 
 #endif

@@ -111,7 +111,8 @@ reader_thread(void *arg)
 		int rc;
 
 		begin_span(reader, &span);
-		rc = fetch_piece(&reader->fetch, &span.whole, &bounce, &err);
+		rc = fetch_pieces(&reader->fetch, &reader->config.pieces->list[span.first], span.n,
+				  &bounce, &err);
 		if (rc == 0)
 			rc = end_span(reader, &span, &err);
 		if (rc < 0) {
