@@ -35,9 +35,9 @@ void piece_queue_close(struct piece_queue *queue); /* nobody waits any more; NUL
  * with the lock held.  Before the first take. */
 void piece_queue_gate(struct piece_queue *queue, bool (*may_write)(void *arg, uint32_t slice),
 		      void *arg);
-/* Batch by batch, from 0: each piece's (kept until all are done).  The next batch is begun once all of
- * this one is taken, and no further one before all of this one is done.  With `merge` the pieces of
- * a batch that are windows of one file less than BATCH_GAP apart are one span, of up to
+/* Batch by batch, from 0: each piece's (kept until all are done).  The next batch is begun once all
+ * of this one is taken, and no further one before all of this one is done.  With `merge` the pieces
+ * of a batch that are windows of one file less than BATCH_GAP apart are one span, of up to
  * BATCH_REQUEST of the file.  Before the first take.  -ENOMEM. */
 int piece_queue_batches(struct piece_queue *queue, const uint32_t *batch, bool merge);
 void piece_queue_wake(struct piece_queue *queue);
