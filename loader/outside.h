@@ -45,6 +45,7 @@ void outside_look(void *outside);
 /* Reads go direct from now on, or buffered. */
 int outside_switch(struct outside *outside, bool direct, struct error *err);
 
+/* At any time, with any lock held. */
 void outside_figures(struct outside *outside, struct outside_figures *ret);
 
 /* Wishes that wait, and all to come, are refused with this; none is left when it returns.  The
