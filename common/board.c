@@ -25,6 +25,8 @@ struct board {
 	const char *stage;
 	pthread_mutex_t edit; /* for state; held from board_edit to board_publish */
 	Hearth__State *state;
+	void (*refresh)(void *arg, Hearth__State *state); /* or NULL; under edit, as its arg */
+	void *refresh_arg;
 	pthread_mutex_t lock; /* for packed; taken after edit */
 	uint8_t *packed;
 	size_t n, room;
@@ -78,6 +80,16 @@ board_joined(void *arg)
 	board_send(arg);
 }
 
+/* With the edit lock held. */
+static bool
+board_pack_fresh(struct board *board)
+{
+	if (board->refresh)
+		board->refresh(board->refresh_arg, board->state);
+	return board_pack(board);
+}
+
+/* While the state is being changed, the answer is what was told last. */
 static void
 board_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n)
 {
@@ -85,6 +97,11 @@ board_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n)
 
 	(void)bytes; /* whatever is asked here, this is the answer */
 	(void)n;
+	if (pthread_mutex_trylock(&board->edit) == 0) {
+		if (board->refresh)
+			board_pack_fresh(board);
+		pthread_mutex_unlock(&board->edit);
+	}
 	pthread_mutex_lock(&board->lock);
 	call_reply(call, board->packed, board->n);
 	pthread_mutex_unlock(&board->lock);
@@ -94,7 +111,7 @@ static void
 board_beat(struct board *board)
 {
 	pthread_mutex_lock(&board->edit);
-	if (board_pack(board))
+	if (board_pack_fresh(board))
 		board_send(board);
 	pthread_mutex_unlock(&board->edit);
 }
@@ -277,6 +294,15 @@ void
 board_progress(struct board *board)
 {
 	atomic_store(&board->progress_ns, clock_ns());
+}
+
+void
+board_refresh(struct board *board, void (*fn)(void *arg, Hearth__State *state), void *arg)
+{
+	pthread_mutex_lock(&board->edit);
+	board->refresh = fn;
+	board->refresh_arg = arg;
+	pthread_mutex_unlock(&board->edit);
 }
 
 /* The named part of a message, made on first use; NULL when there is no memory. */

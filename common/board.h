@@ -33,6 +33,10 @@ __attribute__((format(printf, 3, 4))) void board_phase(struct board *board, Hear
 /* The working thread moved: cheap, published with the next heartbeat. */
 void board_progress(struct board *board);
 
+/* Figures that change too often to be told each time: `fn` brings them up to date, with the state
+ * locked, for whoever asks and for each heartbeat.  NULL: nobody does any more. */
+void board_refresh(struct board *board, void (*fn)(void *arg, Hearth__State *state), void *arg);
+
 /* Makes the sub-message or array if it is not there; zeroed.  Call between edit and publish. */
 Hearth__Reader *board_reader(Hearth__State *state);
 Hearth__Pinning *board_pinning(Hearth__State *state);

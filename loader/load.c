@@ -140,6 +140,7 @@ load_open_desk(struct load *load, struct error *err)
 				 load->queue, err);
 	if (rc < 0)
 		return rc;
+	board_refresh(load->board, load_fill_demands, load);
 	source =
 	    load_has_window(load) ? outside_source(load->outside) : demand_source(load->demand);
 	return fetch_desk_open(&load->desk, load->options->dir, &source, err);
@@ -290,6 +291,8 @@ load_close(struct load *load)
 {
 	struct error why;
 
+	if (load->board)
+		board_refresh(load->board, NULL, NULL);
 	error_set(&why, -ECANCELED, "the loader leaves");
 	if (load->demand)
 		demand_end(load->demand, -ECANCELED, &why);

@@ -88,13 +88,39 @@ fill_demand(const struct load *load, Hearth__Reader *reader)
 {
 	struct demand_figures figures;
 
-	if (!load->demand)
-		return;
 	demand_figures(load->demand, &figures);
 	reader->demand_bytes = figures.bytes;
 	reader->demand_requests = figures.requests;
 	reader->demand_wait_ns = figures.wait_ns;
 	reader->first_demand_ns = figures.first_ns;
+}
+
+static void
+fill_outside(const struct load *load, Hearth__Reader *reader)
+{
+	struct outside_figures figures;
+
+	outside_figures(load->outside, &figures);
+	reader->demand_bytes = piece_queue_demanded_bytes(load->queue);
+	reader->demand_requests = figures.requests;
+	reader->demand_wait_ns = figures.wait_ns;
+	reader->first_demand_ns = figures.first_ns;
+	reader->outside_experts = figures.experts;
+	reader->outside_hits = figures.hits;
+	reader->outside_windows = figures.windows;
+	reader->outside_reads = figures.reads;
+	reader->outside_bytes = figures.bytes;
+}
+
+void
+load_fill_demands(void *arg, Hearth__State *state)
+{
+	const struct load *load = arg;
+
+	if (load->demand && state->reader)
+		fill_demand(load, state->reader);
+	if (load->outside && state->reader)
+		fill_outside(load, state->reader);
 }
 
 void
@@ -130,7 +156,7 @@ load_bytes_moved(void *arg, uint64_t bytes)
 	load->published_bytes = bytes;
 	state = board_edit(load->board);
 	state->reader->bytes = bytes;
-	fill_demand(load, state->reader);
+	load_fill_demands(load, state);
 	if (bytes == load->pieces.bytes)
 		state->reader->end_ns = clock_ns();
 	board_publish(load->board);
@@ -162,7 +188,7 @@ load_publish_ready(struct load *load)
 		log_info("read %" PRIu64 " MiB in %.2f s, %.2f GB/s", reader->bytes >> 20,
 			 (double)(reader->end_ns - reader->begin_ns) / 1e9,
 			 (double)reader->bytes / (double)(reader->end_ns - reader->begin_ns));
-	fill_demand(load, reader);
+	load_fill_demands(load, state);
 	if (reader->demand_bytes)
 		log_info("%" PRIu64 " MiB of it ahead of the rest, for %" PRIu64 " requests",
 			 reader->demand_bytes >> 20, reader->demand_requests);

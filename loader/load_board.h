@@ -13,6 +13,9 @@ void load_bytes_moved(void *arg, uint64_t bytes);
 void load_slice_filled(void *arg, uint32_t slice, uint64_t checksum);
 void load_demanded(void *arg);
 
+/* What was asked for on `loader.fetch` and what it took (board_refresh). */
+void load_fill_demands(void *load, Hearth__State *state);
+
 void load_publish_ready(struct load *load);
 
 #endif

@@ -132,8 +132,8 @@ run(struct service *service, const struct load_options *options, struct error *e
 	service_watchdog();
 	if (rc == 0)
 		board_phase(load.board, HEARTH__PHASE__PHASE_LEAVING, "%s", "");
+	load_close(&load); /* whose threads may have news to the last */
 	board_close(load.board);
-	load_close(&load);
 	return rc;
 }
 

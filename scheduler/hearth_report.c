@@ -68,6 +68,26 @@ report_layers(const struct stack_view *view, uint64_t from)
 	}
 }
 
+static void
+report_demand(const Hearth__Reader *reader)
+{
+	char bytes[16];
+
+	if (reader->demand_requests == 0)
+		return;
+	stage_bytes(bytes, reader->demand_bytes);
+	printf("\ndemand: %" PRIu64 " requests waited %.3f s; %s of the load went first for them\n",
+	       reader->demand_requests, (double)reader->demand_wait_ns / 1e9, bytes);
+	if (reader->outside_experts == 0)
+		return;
+	stage_bytes(bytes, reader->outside_bytes);
+	printf("outside the budget: %" PRIu64 " experts brought, %" PRIu64
+	       " found where they had been brought; %" PRIu64 " matrices in %" PRIu64
+	       " reads, %s with what lay between\n",
+	       reader->outside_experts, reader->outside_hits, reader->outside_windows,
+	       reader->outside_reads, bytes);
+}
+
 /* What is too long for the loader's line: how the reader was chosen, what would give better pages.
  */
 static void
@@ -79,6 +99,8 @@ report_reasons(const Hearth__State *loader)
 		printf("pages: %s\n", loader->pages->advice);
 	if (loader->pages && loader->pages->numa_note[0])
 		printf("memory: %s\n", loader->pages->numa_note);
+	if (loader->reader)
+		report_demand(loader->reader);
 }
 
 static void

@@ -30,16 +30,30 @@ json_of_choice(const Hearth__Reader *reader)
 	    (int)reader->built, "fallback", reader->fallback);
 }
 
+/* What was asked for on `loader.fetch`, and of it what does not stay in memory. */
+static json_t *
+json_of_demand(const Hearth__Reader *reader)
+{
+	return json_pack(
+	    "{s:I, s:I, s:f, s:{s:I, s:I, s:I, s:I, s:I}}", "requests",
+	    (json_int_t)reader->demand_requests, "bytes", (json_int_t)reader->demand_bytes,
+	    "wait_seconds", (double)reader->demand_wait_ns / 1e9, "outside", "experts",
+	    (json_int_t)reader->outside_experts, "hits", (json_int_t)reader->outside_hits,
+	    "windows", (json_int_t)reader->outside_windows, "reads",
+	    (json_int_t)reader->outside_reads, "bytes", (json_int_t)reader->outside_bytes);
+}
+
 static json_t *
 json_of_reader(const Hearth__Reader *reader, uint64_t now_ns)
 {
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "chosen", reader->chosen,
-			 "reason", reader->reason, "threads", (json_int_t)reader->threads, "bytes",
-			 (json_int_t)reader->bytes, "total_bytes", (json_int_t)reader->total_bytes,
-			 "adopted_bytes", (json_int_t)reader->adopted_bytes, "seconds",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}", "chosen",
+			 reader->chosen, "reason", reader->reason, "threads",
+			 (json_int_t)reader->threads, "bytes", (json_int_t)reader->bytes,
+			 "total_bytes", (json_int_t)reader->total_bytes, "adopted_bytes",
+			 (json_int_t)reader->adopted_bytes, "seconds",
 			 stage_seconds(reader->begin_ns, reader->end_ns ? reader->end_ns : now_ns),
 			 "gb_per_second", stage_read_rate(reader, now_ns), "choice",
-			 json_of_choice(reader));
+			 json_of_choice(reader), "demand", json_of_demand(reader));
 }
 
 static json_t *

@@ -65,6 +65,20 @@ line_add(struct line *line, const char *format, ...)
 }
 
 static void
+line_outside(struct line *line, const Hearth__Reader *reader)
+{
+	char bytes[16];
+
+	if (reader->outside_experts == 0)
+		return;
+	stage_bytes(bytes, reader->outside_bytes);
+	line_add(line, "brought %" PRIu64 " experts that do not stay (%s in %" PRIu64 " reads)",
+		 reader->outside_experts, bytes, reader->outside_reads);
+	line_add(line, "%.3f s for %" PRIu64 " requests", (double)reader->demand_wait_ns / 1e9,
+		 reader->demand_requests);
+}
+
+static void
 line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 {
 	char bytes[16], total[16];
@@ -92,6 +106,7 @@ line_reader(struct line *line, const Hearth__Reader *reader, uint64_t now_ns)
 			 reader->reason);
 	if (reader->fallback[0])
 		line_add(line, "not direct: %s", reader->fallback);
+	line_outside(line, reader);
 }
 
 static void

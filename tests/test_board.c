@@ -109,6 +109,63 @@ slices_made_again_replace_the_old_ones(void **unused)
 	board_close(board);
 }
 
+static void
+count_asked(void *arg, Hearth__State *state)
+{
+	(void)arg;
+	state->reader->demand_requests++;
+}
+
+static void
+figures_are_fresh_for_who_asks_and_no_news(void **unused)
+{
+	Hearth__State *answer;
+	struct board *board;
+	uint64_t version = 0;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_open(&board, scratch.dir, "loader", &err), 0);
+	board_reader(board_edit(board));
+	board_publish(board);
+	board_refresh(board, count_asked, NULL);
+	for (uint64_t i = 1; i <= 3; i++) {
+		assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+		assert_true(answer->reader->demand_requests >= i); /* heartbeats count too */
+		assert_true(version == 0 || answer->version == version);
+		version = answer->version;
+		hearth__state__free_unpacked(answer, NULL);
+	}
+	board_refresh(board, NULL, NULL);
+	assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+	version = answer->reader->demand_requests;
+	hearth__state__free_unpacked(answer, NULL);
+	assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+	assert_int_equal(answer->reader->demand_requests, version);
+	hearth__state__free_unpacked(answer, NULL);
+	board_close(board);
+}
+
+/* While the state is being changed, what was told last is the answer. */
+static void
+a_question_waits_for_no_edit(void **unused)
+{
+	Hearth__State *answer;
+	struct board *board;
+	struct error err;
+
+	(void)unused;
+	assert_int_equal(board_open(&board, scratch.dir, "loader", &err), 0);
+	board_reader(board_edit(board));
+	board_publish(board);
+	board_refresh(board, count_asked, NULL);
+	board_edit(board);
+	assert_int_equal(board_ask(scratch.dir, "loader", 5000, &answer, &err), 0);
+	hearth__state__free_unpacked(answer, NULL);
+	board_publish(board);
+	board_close(board);
+}
+
 /* Other languages refuse a message whose strings are no UTF-8. */
 static void
 texts_of_the_state_are_lines_of_utf8(void **state)
@@ -271,6 +328,9 @@ main(void)
 		cmocka_unit_test_setup_teardown(a_question_gets_the_whole_state, setup, teardown),
 		cmocka_unit_test_setup_teardown(slices_made_again_replace_the_old_ones, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(figures_are_fresh_for_who_asks_and_no_news, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_question_waits_for_no_edit, setup, teardown),
 		cmocka_unit_test_setup_teardown(texts_of_the_state_are_lines_of_utf8, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_stage_that_is_not_there_is_said_at_once, setup,

@@ -260,6 +260,49 @@ the_choice_of_the_reader_is_told_with_its_numbers(void **state)
 	board_close(boards[1]);
 }
 
+static void
+what_was_brought_from_outside_the_budget_is_told(void **state)
+{
+	struct stack_view view = { 0 };
+	char line[STAGE_LINE_BYTES];
+	struct board *boards[2];
+	Hearth__Reader *reader;
+	struct error err;
+	json_t *json, *demand, *outside;
+
+	(void)state;
+	open_two_boards(boards);
+	reader = board_reader(board_edit(boards[0]));
+	reader->demand_requests = 9;
+	reader->demand_wait_ns = 250000000;
+	reader->outside_experts = 40;
+	reader->outside_hits = 7;
+	reader->outside_windows = 120;
+	reader->outside_reads = 50;
+	reader->outside_bytes = 3 << 20;
+	board_publish(boards[0]);
+	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
+	stage_line(line, view.state[LOADER], view.asked_ns);
+	assert_non_null(strstr(line, "brought 40 experts that do not stay (3.00 MiB in 50 reads), "
+				     "0.250 s for 9 requests"));
+	json = stack_json(&view);
+	demand = json_object_get(
+	    json_object_get(json_object_get(json_object_get(json, "stages"), "loader"), "reader"),
+	    "demand");
+	outside = json_object_get(demand, "outside");
+	assert_int_equal(json_integer_value(json_object_get(demand, "requests")), 9);
+	assert_true(json_real_value(json_object_get(demand, "wait_seconds")) == 0.25);
+	assert_int_equal(json_integer_value(json_object_get(outside, "experts")), 40);
+	assert_int_equal(json_integer_value(json_object_get(outside, "hits")), 7);
+	assert_int_equal(json_integer_value(json_object_get(outside, "windows")), 120);
+	assert_int_equal(json_integer_value(json_object_get(outside, "reads")), 50);
+	assert_int_equal(json_integer_value(json_object_get(outside, "bytes")), 3 << 20);
+	json_decref(json);
+	stack_view_close(&view);
+	board_close(boards[0]);
+	board_close(boards[1]);
+}
+
 /* A line longer than its room is cut, never overrun. */
 static void
 a_long_reason_is_cut(void **state)
@@ -321,6 +364,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(json_holds_name_model_stages_and_slices, make_dir,
 						remove_dir),
 		cmocka_unit_test_setup_teardown(the_choice_of_the_reader_is_told_with_its_numbers,
+						make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(what_was_brought_from_outside_the_budget_is_told,
 						make_dir, remove_dir),
 		cmocka_unit_test(a_long_reason_is_cut),
 		cmocka_unit_test_setup_teardown(the_slots_are_told_in_the_line_and_in_json,

@@ -148,6 +148,35 @@ a_restarted_loader_takes_the_warm_arena_back(void **state)
 	free(whole.text);
 }
 
+/* How many of them, how many bytes in how many reads, and how long it took. */
+static void
+what_is_brought_is_told_by_status_and_report(void **state)
+{
+	json_t *demand, *outside;
+	char *report;
+
+	(void)state;
+	run_do(WORDS("up", stack_path(DEMO), "--name", "some", "--device", "cpu", "--resident-gib",
+		     SOME));
+	free(run_text(WORDS("ask", "--name", "some", "-n", "8", "Blessed are the")));
+	demand = json_incref(json_object_get(stack_figure("some", "loader", "reader"), "demand"));
+	outside = json_object_get(demand, "outside");
+	assert_true(json_integer_value(json_object_get(demand, "requests")) > 0);
+	assert_true(json_real_value(json_object_get(demand, "wait_seconds")) > 0);
+	assert_true(json_integer_value(json_object_get(outside, "experts")) > 0);
+	assert_true(json_integer_value(json_object_get(outside, "bytes")) > 0);
+	assert_int_equal(json_integer_value(json_object_get(outside, "windows")),
+			 3 * json_integer_value(json_object_get(outside, "experts")));
+	assert_true(json_integer_value(json_object_get(outside, "reads")) <
+		    json_integer_value(json_object_get(outside, "windows")));
+	report = run_text(WORDS("report", "--name", "some"));
+	assert_non_null(strstr(report, "\ndemand: "));
+	assert_non_null(strstr(report, "\noutside the budget: "));
+	free(report);
+	json_decref(demand);
+	down("some");
+}
+
 static void
 a_budget_below_the_window_is_one_line_and_exit_100(void **state)
 {
@@ -169,6 +198,7 @@ main(void)
 		stack_test(a_budget_changes_no_bit),
 		stack_test(a_death_in_the_middle_changes_no_token),
 		stack_test(a_restarted_loader_takes_the_warm_arena_back),
+		stack_test(what_is_brought_is_told_by_status_and_report),
 		stack_test(a_budget_below_the_window_is_one_line_and_exit_100),
 	};
 
