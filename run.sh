@@ -47,7 +47,8 @@ usage() {
 		         --pin-order after|before  --pin-gib N|auto|0
 		         --pages auto|4k|thp|hugetlb  --numa-node auto|N
 		         --resident-gib N (experts in RAM; the others are read as needed)  --profile FILE
-		Exit code: 0 done, 100 your input is wrong, 111 the system failed.
+		Exit code: 0 done, 100 your input is wrong, 111 the system failed, 130 interrupted, 141 nobody
+		reads the output any more.
 	END
 }
 
@@ -391,6 +392,7 @@ up() { # words...
 	need_build
 	need_descriptors
 	take_folder || die 100 "$name is up"
+	[[ -e /dev/fd/1 ]] || exec >/dev/null # it was closed
 	: >"$dir/log"
 	exec {log}<"$dir/log" {out}>&1
 	# The waiter is waited for by the end of a pipe: `wait` can miss it when a signal comes.

@@ -205,6 +205,27 @@ end(struct asking *asking, const char *finish, Hearth__FrontError cause, const c
 	asking->total_s = (double)(clock_ns() - asking->begin_ns) / (double)NS_PER_SECOND;
 }
 
+/* Once, on a connection of its own: the main thread may be waiting on the other. */
+static void
+cancel(void *arg)
+{
+	const struct asking *asking = arg;
+	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
+	Hearth__Cancel what = HEARTH__CANCEL__INIT;
+	Hearth__FrontReply *reply;
+	struct client *client;
+	struct error ignored;
+
+	what.request = asking->submit.request;
+	request.what_case = HEARTH__FRONT_REQUEST__WHAT_CANCEL;
+	request.cancel = &what;
+	if (client_open(&client, asking->dir, "front", &ignored) < 0)
+		return;
+	if (exchange(client, &request, ANSWER_MS, &reply) == 0)
+		hearth__front_reply__free_unpacked(reply, NULL);
+	client_close(client);
+}
+
 static int
 take_reply(struct asking *asking, const Hearth__FrontReply *reply, struct error *err)
 {
@@ -220,7 +241,11 @@ take_reply(struct asking *asking, const Hearth__FrontReply *reply, struct error 
 		end(asking, reply->finish, reply->finish_cause, reply->finish_error);
 	code =
 	    asking->take(asking->arg, reply->ids, reply->n_ids, reply->text.data, reply->text.len);
-	return code < 0 ? error_sys(err, code, "writing the answer") : 0;
+	if (code == 0)
+		return 0;
+	if (!asking->finish[0])
+		cancel(asking); /* nobody takes it */
+	return error_sys(err, code, "writing the answer");
 }
 
 /* Waits for more.  1: the scheduler does not know the request: submit it again. */
@@ -249,27 +274,6 @@ read_more(struct asking *asking, struct error *err)
 		code = take_reply(asking, reply, err);
 	hearth__front_reply__free_unpacked(reply, NULL);
 	return code;
-}
-
-/* Once, on a connection of its own: the main thread may be waiting on the other. */
-static void
-cancel(void *arg)
-{
-	const struct asking *asking = arg;
-	Hearth__FrontRequest request = HEARTH__FRONT_REQUEST__INIT;
-	Hearth__Cancel what = HEARTH__CANCEL__INIT;
-	Hearth__FrontReply *reply;
-	struct client *client;
-	struct error ignored;
-
-	what.request = asking->submit.request;
-	request.what_case = HEARTH__FRONT_REQUEST__WHAT_CANCEL;
-	request.cancel = &what;
-	if (client_open(&client, asking->dir, "front", &ignored) < 0)
-		return;
-	if (exchange(client, &request, ANSWER_MS, &reply) == 0)
-		hearth__front_reply__free_unpacked(reply, NULL);
-	client_close(client);
 }
 
 int
@@ -309,11 +313,8 @@ asking_run(struct asking *asking, struct error *err)
 			end(asking, "cancelled", HEARTH__FRONT_ERROR__FRONT_OK, "");
 			return 0;
 		}
-		if (code < 0) {
-			if (code == -EPIPE || code == -EIO || code == -ENOSPC)
-				cancel(asking);
+		if (code < 0)
 			return code;
-		}
 	}
 	return 0;
 }

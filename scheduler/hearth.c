@@ -2,9 +2,11 @@
  * on stdout, leaves when it is complete. */
 #include "scheduler/hearth.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/descriptors.h"
 #include "common/error.h"
@@ -37,6 +39,20 @@ print_usage(FILE *to)
 			commands[i].run == hearth_tune ? "" : "--dir DIR ", commands[i].usage);
 }
 
+/* What is closed would be the next socket's number, and what is printed would go there. */
+static int
+open_standard(const char *command)
+{
+	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
+		log_error("%s: stdout is closed: want a place for the answer", command);
+		return EXIT_SYSTEM;
+	}
+	while (fcntl(STDIN_FILENO, F_GETFD) < 0 || fcntl(STDERR_FILENO, F_GETFD) < 0)
+		if (open("/dev/null", O_RDWR) < 0)
+			return EXIT_SYSTEM;
+	return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -52,6 +68,10 @@ main(int argc, char **argv)
 		print_usage(stdout);
 		return 0;
 	}
+	if (open_standard(argv[1]) != 0)
+		return EXIT_SYSTEM;
+	setvbuf(stdout, NULL, _IOFBF,
+		1u << 20); /* whole outputs: output_flush sees what went wrong */
 	if (descriptors_want("hearth command", COMMAND_DESCRIPTORS, &err) < 0) {
 		log_error("%s: %s", argv[1], err.text);
 		return EXIT_SYSTEM;

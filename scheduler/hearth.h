@@ -13,6 +13,8 @@ int hearth_wait(int argc, char **argv);
 int hearth_absent(int argc, char **argv);
 int hearth_tune(int argc, char **argv); /* asks no stack: without --dir */
 
-#define HEARTH_INTERRUPTED 130 /* 128 + SIGINT, as a shell says it */
+/* As a shell says it of a process that a signal has ended: 128 + SIGINT, 128 + SIGPIPE. */
+#define HEARTH_INTERRUPTED 130
+#define HEARTH_UNREAD 141 /* whoever read the output has left; no line says so */
 
 #endif

@@ -222,6 +222,8 @@ hearth_ask(int argc, char **argv)
 	if (code == 0)
 		code = ask(&options, &err);
 	ask_options_close(&options);
+	if (code == -EPIPE)
+		return HEARTH_UNREAD;
 	if (code < 0) {
 		log_error("ask: %s", err.text);
 		return error_exit_code(code);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "scheduler/hearth.h"
 
 int
 output_flush(void)
@@ -22,6 +23,8 @@ output_end(const char *command)
 
 	if (code == 0)
 		return 0;
+	if (code == -EPIPE)
+		return HEARTH_UNREAD;
 	error_sys(&err, code, "%s: writing to stdout", command);
 	log_error("%s", err.text);
 	return EXIT_SYSTEM;

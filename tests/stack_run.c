@@ -284,6 +284,23 @@ run_do(const char *const *words)
 }
 
 void
+run_shell(struct run *ret, int want, const char *format, ...)
+{
+	int status, in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	char command[2048];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(command, sizeof(command), format, args);
+	va_end(args);
+	run_program(ret, "/bin/bash", WORDS("-c", command), in);
+	close(in);
+	status = run_finish(ret);
+	if (status != want)
+		fail_msg("%s: exit code %d, want %d; stderr: %s", command, status, want, ret->err);
+}
+
+void
 stack_assert_one_line(const char *text, const char *words)
 {
 	const char *end = strchr(text, '\n');

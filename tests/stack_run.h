@@ -56,6 +56,9 @@ json_t *run_json(const char *const *words);
 /* Likewise, and nothing of it is wanted. */
 void run_do(const char *const *words);
 
+/* A command of bash, printf-like; the exit status must be `want`.  The caller closes *ret. */
+__attribute__((format(printf, 3, 4))) void run_shell(struct run *ret, int want, const char *format,
+						     ...);
 /* Exactly one line, and these words in it. */
 void stack_assert_one_line(const char *text, const char *words);
 

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/stack_run.h"
@@ -185,36 +184,6 @@ a_folder_that_is_not_ours_is_left_alone(void **state)
 	stack_assert_nothing_left();
 }
 
-/* Before a word of the answer, and what is no file stays what it is. */
-static void
-logits_go_where_they_are_told_or_nothing_is_asked(void **state)
-{
-	uint8_t logits[2048 * sizeof(float)];
-	char path[128];
-	struct run run;
-	struct stat st;
-	int fd;
-
-	(void)state;
-	up("logits");
-	snprintf(path, sizeof(path), "%s/none/logits", stack_runtime);
-	run_words(&run, 100, WORDS("ask", "--name", "logits", "--logits", path, "And"));
-	assert_string_equal(run.out, "");
-	assert_non_null(strstr(run.err, path));
-	run_close(&run);
-	snprintf(path, sizeof(path), "%s/pipe", stack_runtime);
-	assert_int_equal(mkfifo(path, 0600), 0);
-	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	run_do(WORDS("ask", "--name", "logits", "-n", "2", "--logits", path, "And"));
-	assert_int_equal(read(fd, logits, sizeof(logits)), sizeof(logits));
-	assert_int_equal(lstat(path, &st), 0);
-	assert_true(S_ISFIFO(st.st_mode));
-	close(fd);
-	unlink(path);
-	run_do(WORDS("down", "--name", "logits"));
-	stack_assert_nothing_left();
-}
-
 /* The demo model's first `n` bytes, with `value` put at `at`. */
 static void
 write_damaged(const char *path, size_t n, size_t at, uint64_t value)
@@ -291,44 +260,17 @@ a_cap_too_small_for_the_keys_and_values_is_said_once(void **state)
 	stack_assert_nothing_left();
 }
 
-static void
-a_prompt_as_long_as_the_context_is_refused(void **state)
-{
-	struct run run;
-	json_t *answer;
-
-	(void)state;
-	run_do(WORDS("up", stack_path(DEMO), "--name", "short", "--device", "cpu", "--ctx", "2"));
-	answer = run_json(WORDS("ask", "--name", "short", "--json", "--prompt-ids", "1"));
-	assert_int_equal(json_array_size(json_object_get(answer, "ids")), 1);
-	assert_string_equal(json_string_value(json_object_get(answer, "finish")), "length");
-	json_decref(answer);
-	run_words(&run, 100, WORDS("ask", "--name", "short", "--prompt-ids", "1,2"));
-	stack_assert_one_line(run.err, "a prompt of 2 tokens");
-	stack_assert_one_line(run.err, "want at most 1 (a larger --ctx gives more)");
-	run_close(&run);
-	run_do(WORDS("down", "--name", "short"));
-	stack_assert_nothing_left();
-}
-
-/* As a shell with that limit would run it. */
+/* As a shell with that limit runs it. */
 static void
 run_with_descriptors(const char *limit, int want, const char *words, const char *line)
 {
-	char command[1024], text[512] = "";
-	FILE *pipe;
-	int status;
+	struct run run;
 
-	snprintf(command, sizeof(command), "ulimit -n %s; exec %s %s 2>&1 >/dev/null", limit,
-		 stack_path("run.sh"), words);
-	pipe = popen(command, "re");
-	assert_non_null(pipe);
-	text[fread(text, 1, sizeof(text) - 1, pipe)] = '\0';
-	status = pclose(pipe);
-	if (WEXITSTATUS(status) != want)
-		fail_msg("%s: exit code %d, want %d: %s", command, WEXITSTATUS(status), want, text);
+	run_shell(&run, want, "ulimit -n %s; exec %s %s >/dev/null", limit, stack_path("run.sh"),
+		  words);
 	if (want != 0)
-		stack_assert_one_line(text, line);
+		stack_assert_one_line(run.err, line);
+	run_close(&run);
 }
 
 static void
@@ -364,10 +306,8 @@ main(void)
 		stack_test(what_is_not_up_is_said),
 		stack_test(bad_words_are_refused_before_anything_starts),
 		stack_test(a_folder_that_is_not_ours_is_left_alone),
-		stack_test(logits_go_where_they_are_told_or_nothing_is_asked),
 		stack_test(damaged_files_are_refused_with_one_line),
 		stack_test(a_cap_too_small_for_the_keys_and_values_is_said_once),
-		stack_test(a_prompt_as_long_as_the_context_is_refused),
 		stack_test(too_few_descriptors_are_said_at_once),
 	};
 
