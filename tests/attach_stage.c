@@ -149,6 +149,7 @@ worker_prepare(struct attach_stage *stage)
 						.threads = 1,
 						.upstream = &stage->upstream,
 						.board = stage->board,
+						.slot_margin = SLOT_POLICY_MARGIN,
 						.cpu = &fake_compute_ops,
 						.cuda = &compute_cuda };
 }

@@ -102,7 +102,7 @@ sum_of(const uint64_t *counts, const struct profile_shape *shape)
 /* What the worker before knew of the experts' use, else what the profile does; the hottest get the
  * slots that are free.  Where all experts have slots there is nothing to choose. */
 static int
-attach_heat(struct attached *attached, struct error *err)
+attach_heat(struct attached *attached, const struct attach_config *config, struct error *err)
 {
 	const struct model *model = &attached->model;
 	const struct profile_shape shape = { .fingerprint = attached->arena.head->fingerprint,
@@ -111,7 +111,7 @@ attach_heat(struct attached *attached, struct error *err)
 	struct slot_policy policy = { .layers = model->n_layers,
 				      .experts = model->n_experts,
 				      .half_life = SLOT_POLICY_HALF_LIFE,
-				      .margin = SLOT_POLICY_MARGIN };
+				      .margin = config->slot_margin };
 	const uint64_t *counts = attached->usage.page ? attached->usage.page->counts : NULL;
 	struct heat_page *page;
 	struct lent lent;
@@ -154,7 +154,7 @@ attach_table(struct attached *attached, const struct attach_config *config, stru
 	if (rc == 0 && attached->n_slots != 0)
 		rc = attach_slots(attached, config, err);
 	if (rc == 0 && attached->n_slots != 0)
-		rc = attach_heat(attached, err);
+		rc = attach_heat(attached, config, err);
 	if (rc == 0)
 		rc = attach_staging(attached, err);
 	if (rc < 0)

@@ -270,7 +270,7 @@ main(int argc, char **argv)
 	static struct worker worker;
 	const char *dir = NULL;
 	const char *profile = NULL;
-	uint64_t context = 0, threads = 0;
+	uint64_t context = 0, threads = 0, margin = SLOT_POLICY_MARGIN;
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
 		{ .name = "--ctx",
@@ -284,6 +284,7 @@ main(int argc, char **argv)
 		  .min = 1,
 		  .max = MAX_THREADS },
 		{ .name = "--profile", .kind = OPTION_TEXT, .to = &profile },
+		{ .name = "--slot-margin", .kind = OPTION_U64, .to = &margin, .max = 1 << 20 },
 	};
 	struct attach_config config = { .cpu = &compute_cpu, .cuda = &compute_cuda };
 	struct error err = { "" };
@@ -305,6 +306,7 @@ main(int argc, char **argv)
 	config.context = (uint32_t)context;
 	config.threads = (uint32_t)threads;
 	config.profile = profile;
+	config.slot_margin = (float)margin;
 	requests_open(&worker.requests, &worker.service);
 	rc = worker_open(&worker, &config, &err);
 	if (rc < 0) {

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "tests/stack_run.h"
+#include "tests/stand_in.h"
 
 #define NAME "restarts"
 /* Of the synthetic model: seconds of computing, so that the answer is not through before a stage is
@@ -24,6 +25,7 @@
 static char model[128];
 static char *undisturbed; /* the answer: ids */
 static size_t bytes;      /* its length */
+static struct stand_in restless;
 
 static void
 start_answer(struct run *run)
@@ -198,7 +200,7 @@ compare_sizes(const void *a, const void *b)
 }
 
 static void
-ten_kills_of_the_worker_change_no_token(void **state)
+kill_ten_times(void)
 {
 	unsigned seed = (unsigned)clock_ns();
 	int64_t before;
@@ -206,7 +208,6 @@ ten_kills_of_the_worker_change_no_token(void **state)
 	json_t *handed_on;
 	struct run run;
 
-	(void)state;
 	print_message("seed %u\n", seed);
 	for (uint32_t i = 0; i < KILLS; i++)
 		moments[i] = 1 + (size_t)rand_r(&seed) % (bytes * 6 / 10);
@@ -231,6 +232,56 @@ ten_kills_of_the_worker_change_no_token(void **state)
 	json_decref(handed_on);
 }
 
+static void
+ten_kills_of_the_worker_change_no_token(void **state)
+{
+	(void)state;
+	kill_ten_times();
+}
+
+static int64_t
+slot_moves(void)
+{
+	json_t *cache = stack_figure(NAME, "worker", "cache");
+	int64_t moves = json_integer_value(json_object_get(cache, "moves"));
+
+	json_decref(cache);
+	return moves;
+}
+
+/* A third of the experts have slots, and any lead, however small, is worth a move. */
+static void
+slots_that_are_refilled_all_the_time_change_no_token(void **state)
+{
+	struct run run;
+
+	(void)state;
+	run_do(WORDS("down", "--name", NAME));
+	stand_in_open(&restless, "worker", "exec \"$real\" \"$@\" --slot-margin 0");
+	run_do(WORDS("up", model, "--name", NAME, "--device", "cpu", "--threads", "1", "--ctx",
+		     "2048", "--vram-mib", "36"));
+	start_answer(&run);
+	assert_undisturbed(&run);
+	assert_true(slot_moves() > 400);
+}
+
+static void
+ten_kills_of_a_worker_whose_slots_are_refilled_change_no_token(void **state)
+{
+	(void)state;
+	kill_ten_times();
+	assert_true(slot_moves() > 0);
+}
+
+static void
+a_killed_pinner_that_refills_slots_changes_no_token(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		kill_during_an_answer("pinner");
+	stand_in_close(&restless);
+}
+
 int
 main(void)
 {
@@ -245,6 +296,9 @@ main(void)
 		cmocka_unit_test(a_killed_pinner_changes_no_token),
 		cmocka_unit_test(a_killed_loader_changes_no_token),
 		cmocka_unit_test(ten_kills_of_the_worker_change_no_token),
+		cmocka_unit_test(slots_that_are_refilled_all_the_time_change_no_token),
+		cmocka_unit_test(ten_kills_of_a_worker_whose_slots_are_refilled_change_no_token),
+		cmocka_unit_test(a_killed_pinner_that_refills_slots_changes_no_token),
 		cmocka_unit_test(down_leaves_nothing_behind_all_this),
 	};
 
