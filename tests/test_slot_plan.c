@@ -27,6 +27,53 @@ the_cap_less_what_is_lent_and_the_cache_is_for_slots(void **state)
 }
 
 static void
+scratch_and_staging_are_within_the_cap_too(void **state)
+{
+	struct slot_room room = {
+		.cap = 100 * MIB, .lent = 30 * MIB, .kv = 20 * MIB, .own = 25 * MIB
+	};
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 2);
+	assert_int_equal(slot_plan_need(&room), 75 * MIB);
+	room.lent = 70 * MIB; /* with the cache and slots of the worker before in it */
+	room.kv_now = 20 * MIB;
+	room.slots_now = 20 * MIB;
+	assert_int_equal(slot_plan_need(&room), 75 * MIB);
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 2);
+}
+
+/* Whatever the figures: all together is no more than the cap, and one slot more would be. */
+static void
+all_device_memory_is_within_the_cap(void **state)
+{
+	uint64_t seed = 1;
+
+	(void)state;
+	for (uint32_t i = 0; i < 10000; i++) {
+		uint64_t random[6], total;
+		struct slot_room room;
+		uint32_t n;
+
+		for (uint32_t r = 0; r < 6; r++) {
+			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+			random[r] = seed >> 33;
+		}
+		room = (struct slot_room){ .cap = 1 + random[0],
+					   .lent = random[1] / 4 + random[2] / 4 + random[3] / 4,
+					   .kv_now = random[2] / 4,
+					   .slots_now = random[3] / 4,
+					   .kv = random[4] / 4,
+					   .own = random[5] / 8 };
+		n = slot_plan_fit(&room, 1000003, 500);
+		total = slot_plan_need(&room) + n * 1000003ull;
+		assert_true(n == 0 || total <= room.cap);
+		assert_true(n == 500 || room.slots_now % 1000003 == 0 ||
+			    total + 1000003 > room.cap);
+	}
+}
+
+static void
 never_more_slots_than_experts(void **state)
 {
 	struct slot_room room = { .cap = 1000 * MIB };
@@ -77,6 +124,23 @@ warm_slots_stay_as_they_are_while_they_fit(void **state)
 	room.kv = 20 * MIB;
 	assert_int_equal(slot_plan_fit(&room, 11 * MIB, 12), 4); /* slots of another model */
 	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 3), 3);
+}
+
+/* The memory is theirs already: what a reserve is for has come meanwhile. */
+static void
+warm_slots_stay_where_less_than_the_reserve_is_free(void **state)
+{
+	struct slot_room room = { .free = 60 * MIB,
+				  .lent = 60 * MIB,
+				  .kv_now = 20 * MIB,
+				  .slots_now = 40 * MIB,
+				  .kv = 20 * MIB,
+				  .own = 50 * MIB };
+
+	(void)state;
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 4);
+	room.own = 75 * MIB; /* now some must make room */
+	assert_int_equal(slot_plan_fit(&room, 10 * MIB, 12), 2);
 }
 
 static void
@@ -239,6 +303,9 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_cap_less_what_is_lent_and_the_cache_is_for_slots),
+		cmocka_unit_test(scratch_and_staging_are_within_the_cap_too),
+		cmocka_unit_test(all_device_memory_is_within_the_cap),
+		cmocka_unit_test(warm_slots_stay_where_less_than_the_reserve_is_free),
 		cmocka_unit_test(never_more_slots_than_experts),
 		cmocka_unit_test(free_memory_less_a_reserve_and_the_steps_own_is_for_slots),
 		cmocka_unit_test(a_cap_over_what_is_free_gives_what_is_free),

@@ -135,6 +135,21 @@ a_larger_cache_takes_its_room_from_the_slots(void **state)
 }
 
 static void
+a_cap_that_has_no_room_for_what_must_be_is_refused_with_the_least_that_does(void **state)
+{
+	struct attach_stage *stage = *state;
+
+	loader_fill_all(stage);
+	pinner_cap(stage, 0);
+	stage->pinner.lending.cap--;
+	desk_publish(&stage->pinner);
+	worker_prepare(stage);
+	assert_int_equal(attach_open(&stage->attached, &stage->config, &stage->err), -EOVERFLOW);
+	assert_non_null(strstr(stage->err.text, "want 1 at least"));
+	worker_leave(stage);
+}
+
+static void
 moves_that_are_refused_leave_the_arena_in_use(void **state)
 {
 	struct attach_stage *stage = *state;
@@ -232,6 +247,7 @@ main(void)
 		RULE(experts_of_a_layer_that_is_not_there_are_not_moved),
 		RULE(the_next_worker_takes_over_filled_slots),
 		RULE(a_larger_cache_takes_its_room_from_the_slots),
+		RULE(a_cap_that_has_no_room_for_what_must_be_is_refused_with_the_least_that_does),
 		RULE(moves_that_are_refused_leave_the_arena_in_use),
 		RULE(the_first_prompt_runs_while_later_layers_still_load),
 		RULE(an_order_the_end_or_the_pinners_loss_ends_the_wait_for_a_layer),

@@ -8,6 +8,30 @@
 /* Copying from RAM: more of them do not copy faster. */
 #define STAGING_THREADS 8u
 
+#define MIB (1ull << 20)
+
+static uint64_t
+up_to_mib(uint64_t bytes)
+{
+	return (bytes + MIB - 1) / MIB;
+}
+
+/* Else the worker's own would go over the cap that the pinner holds the lent memory to. */
+static int
+check_cap(const struct slot_room *room, struct error *err)
+{
+	uint64_t need = slot_plan_need(room);
+
+	if (room->cap == 0 || need <= room->cap)
+		return 0;
+	return error_set(err, -EOVERFLOW,
+			 "--vram-mib %" PRIu64 " is too small: kv: %" PRIu64
+			 " MiB, scratch and staging: %" PRIu64 " MiB, lent beside: %" PRIu64
+			 " MiB; want %" PRIu64 " at least, or a smaller --ctx",
+			 (uint64_t)(room->cap / MIB), up_to_mib(room->kv), up_to_mib(room->own),
+			 up_to_mib(need - room->kv - room->own), up_to_mib(need));
+}
+
 /* How many experts have room in device memory; none where the arena is as good.  Before this
  * worker's cache is lent: what is lent is then what the pinner's state says.  Slots that must
  * shrink make room first; their contents go. */
@@ -26,10 +50,10 @@ attach_count_slots(struct attached *attached, const Hearth__State *pinner, struc
 		       (attached->info->computes_from_host ? 0 : staging_bytes(model)),
 	};
 	uint64_t total;
-	int rc;
+	int rc = check_cap(&room, err);
 
-	if (attached->info->computes_from_host && room.cap == 0)
-		return 0;
+	if (rc < 0 || (attached->info->computes_from_host && room.cap == 0))
+		return rc;
 	if (!attached->info->computes_from_host) {
 		rc = device_memory_room(attached->device, &room.free, &total);
 		if (rc < 0)

@@ -10,22 +10,45 @@ less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-uint32_t
-slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32_t n_experts)
+static uint64_t
+others_of(const struct slot_room *room)
 {
-	uint64_t ours = room->kv_now + room->slots_now;
+	return less(room->lent, room->kv_now + room->slots_now);
+}
+
+uint64_t
+slot_plan_need(const struct slot_room *room)
+{
+	return others_of(room) + room->kv + room->own;
+}
+
+/* For slots, those that are there included. */
+static uint64_t
+left_for_slots(const struct slot_room *room, uint64_t reserve)
+{
 	uint64_t left = UINT64_MAX, usable;
 
 	if (room->cap != 0)
-		left = less(room->cap, less(room->lent, ours));
+		left = less(room->cap, slot_plan_need(room));
 	if (room->free != 0) {
-		usable = less(room->free + ours, SLOTS_RESERVE_BYTES + room->own);
+		usable = less(room->free + room->kv_now + room->slots_now,
+			      reserve + room->own + room->kv);
 		left = usable < left ? usable : left;
 	}
-	left = less(left, room->kv);
-	if (room->slots_now != 0 && room->slots_now <= left && room->slots_now % slot_bytes == 0 &&
-	    room->slots_now / slot_bytes <= n_experts)
-		return (uint32_t)(room->slots_now / slot_bytes);
+	return left;
+}
+
+uint32_t
+slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32_t n_experts)
+{
+	uint64_t left = left_for_slots(room, SLOTS_RESERVE_BYTES);
+	uint64_t kept = left_for_slots(room, 0);
+
+	kept = kept < room->slots_now ? kept : room->slots_now;
+	if (kept != 0 && kept == room->slots_now && kept % slot_bytes == 0 &&
+	    kept / slot_bytes <= n_experts)
+		return (uint32_t)(kept / slot_bytes);
+	left = kept > left ? kept : left;
 	return left / slot_bytes < n_experts ? (uint32_t)(left / slot_bytes) : n_experts;
 }
 

@@ -13,14 +13,20 @@
 
 /* What decides the number of slots; bytes. */
 struct slot_room {
-	uint64_t cap;       /* of all that the pinner lends; 0: none */
+	uint64_t cap;       /* of all device memory, whoever takes it; 0: none */
 	uint64_t free;      /* on the device now; 0: its memory is not the limit */
 	uint64_t lent;      /* by the pinner now */
 	uint64_t kv_now;    /* of these, the KV cache */
 	uint64_t slots_now; /* and the slots: kept as they are as long as they fit */
 	uint64_t kv;        /* the KV cache wanted */
-	uint64_t own;       /* what the step allocates itself */
+	uint64_t own;       /* what the worker allocates itself: scratch, staging */
 };
+
+/* What the cap must hold without any slot: what is lent beside the cache, the cache, the own. */
+uint64_t slot_plan_need(const struct slot_room *room);
+
+/* Slots that are there are kept as long as the rest has room, the reserve not counted: it is for
+ * those who come later. */
 
 uint32_t slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32_t n_experts);
 
