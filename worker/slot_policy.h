@@ -15,7 +15,7 @@
 
 /* Chosen by replaying traces (tests/bench/slot_policies): shorter lives follow noise, longer ones
  * come late to another topic; a smaller margin moves more than it saves. */
-#define SLOT_POLICY_HALF_LIFE 128
+#define SLOT_POLICY_HALF_LIFE 256
 #define SLOT_POLICY_MARGIN 8
 
 struct slot_policy {
