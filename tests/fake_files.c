@@ -63,7 +63,7 @@ fake_readv_at(int fd, const struct iovec *to, int n, uint64_t offset)
 			atomic_store(&fake.misaligned, true);
 		bytes += to[i].iov_len;
 	}
-	whole = aligned_alloc(IO_BLOCK, bytes);
+	whole = aligned_alloc(IO_BLOCK, round_up(bytes, IO_BLOCK));
 	assert(whole);
 	got = fake_read_at(fd, whole, bytes, offset);
 	for (int i = 0; i < n && got > 0 && at < (uint64_t)got; i++) {
