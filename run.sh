@@ -188,6 +188,7 @@ partial=   # the beginning of a line
 declare -A alive=()   # stage -> 1: its keeper runs
 declare -A life=()    # stage -> descriptor of its life pipe
 declare -A pid=()
+declare -A starts=()  # stage -> how often it was started
 declare -A told=()    # stage -> 1: it was told to leave
 declare -A served=()  # stage -> 1: it has been of use since its start
 declare -A due=()     # stage -> ms: when to start it, or, if alive, to kill it
@@ -205,6 +206,7 @@ now() { # sets $now: milliseconds of the monotonic clock
 keep() { # stage
 	local fd args status=0 command=("$1" --dir "$dir")
 	read -ra args <<<"${options[$1]-}"
+	((${starts[$1]} == 1)) || args+=(--restarts "$((starts[$1] - 1))")
 	[[ $1 != loader ]] || args+=(-- "$model")
 	[[ -z ${absent[$1]-} ]] || command=(hearth absent --dir "$dir") args=(-- "$1" "${absent[$1]}")
 	trap - TERM INT
@@ -221,6 +223,7 @@ keep() { # stage
 start() { # stage
 	local fd
 	unset "due[$1]" "told[$1]" "served[$1]"
+	[[ -n ${absent[$1]-} ]] || starts[$1]=$((${starts[$1]-0} + 1))
 	exec {fd}> >(keep "$1")
 	alive[$1]=1 life[$1]=$fd
 }

@@ -291,6 +291,13 @@ board_phase(struct board *board, Hearth__Phase phase, const char *format, ...)
 }
 
 void
+board_restarts(struct board *board, uint64_t n)
+{
+	board_edit(board)->restarts = n;
+	board_publish(board);
+}
+
+void
 board_progress(struct board *board)
 {
 	atomic_store(&board->progress_ns, clock_ns());

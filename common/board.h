@@ -30,6 +30,9 @@ __attribute__((format(printf, 2, 3))) void board_text(char **field, const char *
 __attribute__((format(printf, 3, 4))) void board_phase(struct board *board, Hearth__Phase phase,
 						       const char *format, ...);
 
+/* This process is the stage's first one but so many, as its supervisor says. */
+void board_restarts(struct board *board, uint64_t n);
+
 /* The working thread moved: cheap, published with the next heartbeat. */
 void board_progress(struct board *board);
 

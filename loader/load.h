@@ -23,6 +23,7 @@ struct load_options {
 	enum arena_pages pages;
 	int numa_node; /* or NUMA_NODE_AUTO */
 	bool verify;
+	uint64_t restarts;   /* of this stage, so far */
 	bool pin_before;     /* a slice is written only once the pinner is through with it */
 	const char *pack;    /* the file to make; NULL: load */
 	double resident_gib; /* of experts and window; 0: the whole model */

@@ -58,6 +58,10 @@ read_options(int argc, char **argv, struct load_options *ret, struct error *err)
 		{ .name = "--pack", .kind = OPTION_TEXT, .to = &options.pack },
 		{ .name = "--resident-gib", .kind = OPTION_FLOAT, .to = &resident },
 		{ .name = "--profile", .kind = OPTION_TEXT, .to = &options.profile },
+		{ .name = "--restarts",
+		  .kind = OPTION_U64,
+		  .to = &options.restarts,
+		  .max = UINT64_MAX },
 		{ .name = "--verify", .kind = OPTION_FLAG, .to = &options.verify },
 	};
 	uint32_t n_words = 0;
@@ -115,6 +119,7 @@ run(struct service *service, const struct load_options *options, struct error *e
 		return rc;
 	board_text(&board_edit(load.board)->model, "%s", options->model);
 	board_publish(load.board);
+	board_restarts(load.board, options->restarts);
 	rc = load_whole(&load, err);
 	if (rc < 0 && load_pages_ran_out(&load)) {
 		log_warn("%s: starts again without huge pages from the pool", err->text);

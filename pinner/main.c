@@ -15,6 +15,7 @@ struct pinner_options {
 	const char *device;
 	uint64_t vram_mib; /* 0 = no cap */
 	struct pin_config pin;
+	uint64_t restarts; /* of this stage, so far */
 };
 
 static int
@@ -31,6 +32,10 @@ pinner_read_options(int argc, char **argv, struct pinner_options *ret, struct er
 		  .to = &options.vram_mib,
 		  .max = 1 << 24 },
 		{ .name = "--pin-order", .kind = OPTION_TEXT, .to = &order, .choices = orders },
+		{ .name = "--restarts",
+		  .kind = OPTION_U64,
+		  .to = &options.restarts,
+		  .max = UINT64_MAX },
 		{ .name = "--pin-gib", .kind = OPTION_TEXT, .to = &gib },
 	};
 	uint32_t n_words;
@@ -133,6 +138,7 @@ pinner_run(struct service *service, const struct pinner_options *options, struct
 	rc = board_open(&pinner.board, options->dir, "pinner", err);
 	if (rc < 0)
 		return rc;
+	board_restarts(pinner.board, options->restarts);
 	rc = device_open(&pinner.device, options->device, err);
 	if (rc == 0) {
 		pinner.lending.device = pinner.device;

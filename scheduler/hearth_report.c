@@ -1,5 +1,5 @@
-/* hearth report: the last start, stage by stage and layer by layer, in seconds from the start of
- * the loader's process; as a table, JSON, a picture or a trace. */
+/* hearth report: the last start (story.h), stage by stage and layer by layer, in seconds from its
+ * begin; as a table, JSON, a picture or a trace. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,9 +12,10 @@
 #include "scheduler/stack_json.h"
 #include "scheduler/stack_view.h"
 #include "scheduler/stage_line.h"
+#include "scheduler/story.h"
 #include "scheduler/timeline.h"
 
-/* Seconds from `from`, or "-"; negative for a stage older than the loader. */
+/* Seconds from `from`, or "-". */
 static const char *
 report_time(char ret[16], uint64_t from, uint64_t at)
 {
@@ -25,10 +26,23 @@ report_time(char ret[16], uint64_t from, uint64_t at)
 	return ret;
 }
 
+/* Of a stage's work: "-" where it was done in another life. */
+static const char *
+report_moment(char ret[16], const struct story *story, enum stage_index stage, uint64_t at)
+{
+	return report_time(ret, story->from, story_time(story, stage, at));
+}
+
 static json_t *
 report_json_time(uint64_t from, uint64_t at)
 {
 	return at ? json_real(((double)at - (double)from) / 1e9) : json_null();
+}
+
+static json_t *
+report_json_moment(const struct story *story, enum stage_index stage, uint64_t at)
+{
+	return report_json_time(story->from, story_time(story, stage, at));
 }
 
 static const Hearth__Slice *
@@ -46,7 +60,7 @@ report_rate(const Hearth__Slice *slice)
 }
 
 static void
-report_layers(const struct stack_view *view, uint64_t from)
+report_layers(const struct stack_view *view, const struct story *story)
 {
 	printf("\n%-12s  %10s  %8s %8s %7s  %8s %8s  %s\n", "LAYER", "BYTES", "READ", "TO", "GB/s",
 	       "REGISTER", "TO", "CHECKSUM");
@@ -60,11 +74,12 @@ report_layers(const struct stack_view *view, uint64_t from)
 		if (read && report_rate(read) > 0)
 			snprintf(rate, sizeof(rate), "%.2f", report_rate(read));
 		printf("%-12s  %10s  %8s %8s %7s  %8s %8s  %016" PRIx64 "%s%s\n", slice.name, bytes,
-		       report_time(t[0], from, read ? read->begin_ns : 0),
-		       report_time(t[1], from, read ? read->end_ns : 0), rate,
-		       report_time(t[2], from, pinned ? pinned->begin_ns : 0),
-		       report_time(t[3], from, pinned ? pinned->end_ns : 0), slice.checksum,
-		       pinned && pinned->note[0] ? "  " : "", pinned ? pinned->note : "");
+		       report_moment(t[0], story, LOADER, read ? read->begin_ns : 0),
+		       report_moment(t[1], story, LOADER, read ? read->end_ns : 0), rate,
+		       report_moment(t[2], story, PINNER, pinned ? pinned->begin_ns : 0),
+		       report_moment(t[3], story, PINNER, pinned ? pinned->end_ns : 0),
+		       slice.checksum, pinned && pinned->note[0] ? "  " : "",
+		       pinned ? pinned->note : "");
 	}
 }
 
@@ -104,38 +119,51 @@ report_reasons(const Hearth__State *loader)
 }
 
 static void
+report_stage(const struct stack_view *view, const struct story *story, uint32_t i)
+{
+	const Hearth__State *state = view->state[i];
+	char line[STAGE_LINE_BYTES], begin[16], ready[16], restarts[48] = "";
+	enum story_part part = story->part[i];
+
+	if (part == STORY_AWAY) {
+		printf("%-9s  %8s %8s  %s%s%s\n", stage_names[i], "-", "-", view->word[i],
+		       state ? ": " : "", state ? state->reason : "");
+		return;
+	}
+	if (state->restarts)
+		snprintf(restarts, sizeof(restarts), "restarted %" PRIu64 " time%s, ",
+			 state->restarts, state->restarts == 1 ? "" : "s");
+	stage_line(line, state, view->asked_ns);
+	printf("%-9s  %8s %8s  %s%s\n", stage_names[i],
+	       part == STORY_BEFORE ? "before" : report_time(begin, story->from, state->since_ns),
+	       part == STORY_BEFORE ? report_moment(ready, story, i, state->ready_ns)
+				    : report_time(ready, story->from, state->ready_ns),
+	       restarts, line);
+}
+
+static void
 report_table(const struct stack_view *view)
 {
-	struct milestones moments = timeline_milestones(view);
-	char line[STAGE_LINE_BYTES], t[4][16];
+	struct story story = story_tell(view);
+	char t[4][16];
 
 	printf("%s: %s\n\n%-9s  %8s %8s\n", view->name, stack_model(view), "STAGE", "BEGIN",
 	       "READY");
-	for (uint32_t i = 0; i < N_STAGES; i++) {
-		const Hearth__State *state = view->state[i];
-
-		if (!state) {
-			printf("%-9s  %8s %8s  %s\n", stage_names[i], "-", "-", view->word[i]);
-			continue;
-		}
-		stage_line(line, state, view->asked_ns);
-		printf("%-9s  %8s %8s  %s\n", stage_names[i],
-		       report_time(t[0], moments.from, state->since_ns),
-		       report_time(t[1], moments.from, state->ready_ns), line);
-	}
+	for (uint32_t i = 0; i < N_STAGES; i++)
+		report_stage(view, &story, i);
 	if (stack_slices(view))
-		report_layers(view, moments.from);
+		report_layers(view, &story);
 	if (view->state[LOADER])
 		report_reasons(view->state[LOADER]);
 	printf("\nseconds to arena loaded %s, able to answer %s, first token %s, 16 tokens %s\n",
-	       report_time(t[0], moments.from, moments.loaded),
-	       report_time(t[1], moments.from, moments.answers),
-	       report_time(t[2], moments.from, moments.first_token),
-	       report_time(t[3], moments.from, moments.sixteenth_token));
+	       report_time(t[0], story.from, story.loaded),
+	       report_time(t[1], story.from, story.answers),
+	       report_time(t[2], story.from, story.first_token),
+	       report_time(t[3], story.from, story.sixteenth_token));
 }
 
 static json_t *
-report_json_layer(const struct stack_view *view, uint32_t i, uint64_t from)
+report_json_layer(const struct stack_view *view, const struct story *story, uint32_t i)
 {
 	const Hearth__Slice *read = report_slice(view->state[LOADER], i);
 	const Hearth__Slice *pinned = report_slice(view->state[PINNER], i);
@@ -143,42 +171,54 @@ report_json_layer(const struct stack_view *view, uint32_t i, uint64_t from)
 
 	return json_pack("{s:s, s:I, s:o, s:o, s:f, s:o, s:o, s:s, s:o?}", "name", slice.name,
 			 "bytes", (json_int_t)slice.bytes, "read_begin",
-			 report_json_time(from, read ? read->begin_ns : 0), "read_end",
-			 report_json_time(from, read ? read->end_ns : 0), "gb_per_second",
-			 read ? report_rate(read) : 0.0, "register_begin",
-			 report_json_time(from, pinned ? pinned->begin_ns : 0), "register_end",
-			 report_json_time(from, pinned ? pinned->end_ns : 0), "note",
+			 report_json_moment(story, LOADER, read ? read->begin_ns : 0), "read_end",
+			 report_json_moment(story, LOADER, read ? read->end_ns : 0),
+			 "gb_per_second", read ? report_rate(read) : 0.0, "register_begin",
+			 report_json_moment(story, PINNER, pinned ? pinned->begin_ns : 0),
+			 "register_end",
+			 report_json_moment(story, PINNER, pinned ? pinned->end_ns : 0), "note",
 			 pinned ? pinned->note : "", "checksum",
 			 slice.checksum ? stack_json_hex(slice.checksum) : NULL);
 }
 
-/* The stages as `status` gives them, with begin and ready; and the layers, and the moments. */
+/* Its part in the story, and when it began and was ready. */
+static void
+report_json_stage(json_t *stage, const Hearth__State *state, const struct story *story, uint32_t i)
+{
+	bool here = story->part[i] == STORY_START || story->part[i] == STORY_RESTARTED;
+	uint64_t ready = !state ? 0
+			 : here ? state->ready_ns
+				: story_time(story, i, state->ready_ns);
+
+	json_object_set_new(stage, "part", json_string(story_part_names[story->part[i]]));
+	json_object_set_new(stage, "begin",
+			    report_json_time(story->from, here ? state->since_ns : 0));
+	json_object_set_new(stage, "ready", report_json_time(story->from, ready));
+}
+
+/* The stages as `status` gives them, with part, begin and ready; and the layers, and the moments.
+ */
 static json_t *
 report_json(const struct stack_view *view)
 {
-	struct milestones moments = timeline_milestones(view);
+	struct story story = story_tell(view);
 	json_t *report = stack_json(view), *layers = json_array();
 
-	for (uint32_t i = 0; i < N_STAGES; i++) {
-		const Hearth__State *state = view->state[i];
-		json_t *stage = json_object_get(json_object_get(report, "stages"), stage_names[i]);
-
-		json_object_set_new(stage, "begin",
-				    report_json_time(moments.from, state ? state->since_ns : 0));
-		json_object_set_new(stage, "ready",
-				    report_json_time(moments.from, state ? state->ready_ns : 0));
-	}
+	for (uint32_t i = 0; i < N_STAGES; i++)
+		report_json_stage(
+		    json_object_get(json_object_get(report, "stages"), stage_names[i]),
+		    view->state[i], &story, i);
 	for (uint32_t i = 0; i < stack_slices(view); i++)
-		json_array_append_new(layers, report_json_layer(view, i, moments.from));
+		json_array_append_new(layers, report_json_layer(view, &story, i));
 	json_object_del(report, "slices");
 	json_object_set_new(report, "layers", layers);
-	json_object_set_new(
-	    report, "seconds",
-	    json_pack("{s:o, s:o, s:o, s:o}", "arena_loaded",
-		      report_json_time(moments.from, moments.loaded), "able_to_answer",
-		      report_json_time(moments.from, moments.answers), "first_token",
-		      report_json_time(moments.from, moments.first_token), "sixteen_tokens",
-		      report_json_time(moments.from, moments.sixteenth_token)));
+	json_object_set_new(report, "seconds",
+			    json_pack("{s:o, s:o, s:o, s:o}", "arena_loaded",
+				      report_json_time(story.from, story.loaded), "able_to_answer",
+				      report_json_time(story.from, story.answers), "first_token",
+				      report_json_time(story.from, story.first_token),
+				      "sixteen_tokens",
+				      report_json_time(story.from, story.sixteenth_token)));
 	return report;
 }
 

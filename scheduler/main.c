@@ -24,6 +24,7 @@ struct scheduler {
 	struct serving serving;
 	struct server *front;
 	struct watch *watches[N_STAGES]; /* of the others; the scheduler's own is NULL */
+	uint64_t restarts;               /* of this stage, so far */
 	uint64_t fingerprint; /* of the model that the tokenizer is of; valid once decided */
 	bool decided;
 };
@@ -93,6 +94,8 @@ scheduler_open(struct scheduler *scheduler, const char *dir, uint32_t queue_limi
 	int code = board_open(&scheduler->board, dir, "scheduler", err);
 
 	if (code == 0)
+		board_restarts(scheduler->board, scheduler->restarts);
+	if (code == 0)
 		code = serving_open(&scheduler->serving, &scheduler->service, scheduler->board,
 				    queue_limit, err);
 	if (code == 0)
@@ -143,6 +146,10 @@ main(int argc, char **argv)
 	uint64_t queue_limit = DEFAULT_QUEUE_LIMIT;
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
+		{ .name = "--restarts",
+		  .kind = OPTION_U64,
+		  .to = &scheduler.restarts,
+		  .max = UINT64_MAX },
 		{ .name = "--queue",
 		  .kind = OPTION_U64,
 		  .to = &queue_limit,

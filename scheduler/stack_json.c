@@ -184,11 +184,11 @@ json_of_stage(const Hearth__State *state, const char *word, uint64_t now_ns)
 	if (!state)
 		return json_pack("{s:s, s:n, s:n, s:s}", "state", word, "pid", "since", "reason",
 				 "");
-	stage = json_pack("{s:s, s:I, s:I, s:s, s:f, s:f}", "state", word, "pid",
-			  (json_int_t)state->pid, "since", (json_int_t)state->since_unix, "reason",
-			  state->reason, "seconds_to_ready",
-			  stage_seconds(state->since_ns, state->ready_ns), "seconds_since_progress",
-			  stage_seconds(state->progress_ns, now_ns));
+	stage = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f, s:f}", "state", word, "pid",
+			  (json_int_t)state->pid, "since", (json_int_t)state->since_unix,
+			  "restarts", (json_int_t)state->restarts, "reason", state->reason,
+			  "seconds_to_ready", stage_seconds(state->since_ns, state->ready_ns),
+			  "seconds_since_progress", stage_seconds(state->progress_ns, now_ns));
 	if (state->reader)
 		json_object_set_new(stage, "reader", json_of_reader(state->reader, now_ns));
 	if (state->pages)

@@ -6,35 +6,25 @@
 const char *const span_kind_names[N_SPAN_KINDS] = { "stage", "read", "register", "upload",
 						    "attach" };
 
-struct milestones
-timeline_milestones(const struct stack_view *view)
+/* Spans of a slice belong to the stage that did the work. */
+enum stage_index
+timeline_stage(enum span_kind kind, uint32_t row)
 {
-	const Hearth__State *loader = view->state[LOADER], *worker = view->state[WORKER];
-	const Hearth__State *scheduler = view->state[SCHEDULER];
-	struct milestones moments = { 0 };
+	static const enum stage_index stages[N_SPAN_KINDS] = { LOADER, LOADER, PINNER, PINNER,
+							       WORKER };
 
-	for (uint32_t i = 0; i < N_STAGES && !moments.from; i++)
-		if (view->state[i])
-			moments.from = view->state[i]->since_ns;
-	if (loader && loader->reader)
-		moments.loaded = loader->reader->end_ns ? loader->reader->end_ns : loader->ready_ns;
-	if (worker && worker->ready_ns && scheduler && scheduler->ready_ns)
-		moments.answers =
-		    worker->ready_ns > scheduler->ready_ns ? worker->ready_ns : scheduler->ready_ns;
-	if (scheduler && scheduler->serving) {
-		moments.first_token = scheduler->serving->first_token_ns;
-		moments.sixteenth_token = scheduler->serving->sixteenth_token_ns;
-	}
-	return moments;
+	return kind == SPAN_STAGE ? (enum stage_index)row : stages[kind];
 }
 
-/* What began before the start that is shown is cut to it; what has no end, or ended before, is not
- * of this start (a stage that was not restarted with the loader). */
+/* What began before the start is cut to it; what has no end, or ended before, is not of this start,
+ * and neither is what a stage did that was restarted since. */
 static void
 timeline_add(struct timeline *timeline, enum span_kind kind, uint32_t row, uint64_t begin_ns,
 	     uint64_t end_ns, uint64_t bytes)
 {
-	if (begin_ns == 0 || end_ns <= begin_ns || end_ns <= timeline->from_ns)
+	enum stage_index stage = timeline_stage(kind, row);
+
+	if (begin_ns == 0 || end_ns <= begin_ns || !story_time(&timeline->story, stage, end_ns))
 		return;
 	if (begin_ns < timeline->from_ns)
 		begin_ns = timeline->from_ns;
@@ -65,7 +55,7 @@ static void
 timeline_fill(struct timeline *timeline, const struct stack_view *view)
 {
 	const Hearth__State *pinner = view->state[PINNER], *worker = view->state[WORKER];
-	struct milestones moments = timeline_milestones(view);
+	const struct story *story = &timeline->story;
 
 	for (uint32_t i = 0; i < N_STAGES; i++) {
 		timeline->rows[i] = stage_names[i];
@@ -83,18 +73,19 @@ timeline_fill(struct timeline *timeline, const struct stack_view *view)
 	if (worker && worker->computing)
 		timeline_add(timeline, SPAN_ATTACH, WORKER, worker->computing->attach_begin_ns,
 			     worker->computing->attach_end_ns, 0);
-	timeline_mark(timeline, "arena loaded", moments.loaded);
-	timeline_mark(timeline, "able to answer", moments.answers);
-	timeline_mark(timeline, "first token", moments.first_token);
-	timeline_mark(timeline, "16 tokens", moments.sixteenth_token);
+	timeline_mark(timeline, "arena loaded", story->loaded);
+	timeline_mark(timeline, "able to answer", story->answers);
+	timeline_mark(timeline, "first token", story->first_token);
+	timeline_mark(timeline, "16 tokens", story->sixteenth_token);
 }
 
 int
 timeline_open(struct timeline *ret, const struct stack_view *view, struct error *err)
 {
-	struct timeline timeline = { .from_ns = timeline_milestones(view).from };
+	struct timeline timeline = { .story = story_tell(view) };
 	uint32_t n_slices = stack_slices(view);
 
+	timeline.from_ns = timeline.story.from;
 	if (timeline.from_ns == 0)
 		return error_set(err, -ENODATA, "%s: no stage tells of its start", view->name);
 	timeline.to_ns = timeline.from_ns + 1;

@@ -1,5 +1,5 @@
-/* A start as spans over time: what `report` draws and traces.  Made from a stack's states; owns its
- * lists, points into the view for names. */
+/* The last start (story.h) as spans over time: what `report` draws and traces.  Made from a stack's
+ * states; owns its lists, points into the view for names. */
 #ifndef HEARTH_SCHEDULER_TIMELINE_H
 #define HEARTH_SCHEDULER_TIMELINE_H
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "common/error.h"
-#include "scheduler/stack_view.h"
+#include "scheduler/story.h"
 
 enum span_kind { SPAN_STAGE, SPAN_READ, SPAN_REGISTER, SPAN_UPLOAD, SPAN_ATTACH, N_SPAN_KINDS };
 
@@ -27,6 +27,7 @@ struct mark {
 
 struct timeline {
 	uint64_t from_ns, to_ns; /* everything shown lies between them */
+	struct story story;
 	uint32_t n_rows;
 	const char **rows; /* four stages, then the slices */
 	uint32_t n_spans;
@@ -42,15 +43,8 @@ extern const char *const span_kind_names[N_SPAN_KINDS];
 int timeline_open(struct timeline *ret, const struct stack_view *view, struct error *err);
 void timeline_close(struct timeline *timeline);
 
-/* The moments of a start; 0 = not yet, or the stage that knows it is away. */
-struct milestones {
-	uint64_t from; /* all are counted from here: the start of the loader's process */
-	uint64_t loaded;
-	uint64_t answers; /* scheduler and worker are ready */
-	uint64_t first_token;
-	uint64_t sixteenth_token;
-};
-struct milestones timeline_milestones(const struct stack_view *view);
+/* Whose work it is; `row` counts with SPAN_STAGE alone. */
+enum stage_index timeline_stage(enum span_kind kind, uint32_t row);
 
 /* A picture for a browser; the Trace Event format (JSON) for Perfetto and chrome://tracing. */
 void timeline_write_svg(const struct timeline *timeline, const struct stack_view *view, FILE *file);

@@ -1,4 +1,5 @@
 /* A timeline as a picture: one row a stage and a slice, seconds to the right. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -91,6 +92,31 @@ svg_rows(const struct timeline *timeline, FILE *file)
 	}
 }
 
+/* What happened to a stage beside this start, in the place of its bar. */
+static void
+svg_note(const struct timeline *timeline, const Hearth__State *state, uint32_t row, FILE *file)
+{
+	enum story_part part = timeline->story.part[row];
+
+	if (part == STORY_START ||
+	    (part == STORY_BEFORE && story_time(&timeline->story, row, state->ready_ns)))
+		return;
+	fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" fill=\"#667\">", LEFT + 4,
+		svg_y(row) + svg_row_height(row) / 2 + 4);
+	if (part == STORY_RESTARTED) {
+		fprintf(file, "restarted at %.3f s",
+			(double)(state->since_ns - timeline->from_ns) / 1e9);
+		if (state->ready_ns)
+			fprintf(file, ", ready %.3f s later",
+				stage_seconds(state->since_ns, state->ready_ns));
+		if (state->restarts > 1)
+			fprintf(file, "; %" PRIu64 " times in all", state->restarts);
+	} else {
+		fputs(part == STORY_BEFORE ? "was there before" : "away", file);
+	}
+	fputs("</text>\n", file);
+}
+
 /* A slice is registered while the next one is read: the two bars of a row share its height. */
 static void
 svg_span(const struct timeline *timeline, const struct span *span, FILE *file)
@@ -167,6 +193,8 @@ timeline_write_svg(const struct timeline *timeline, const struct stack_view *vie
 	svg_rows(timeline, file);
 	for (uint32_t i = 0; i < timeline->n_spans; i++)
 		svg_span(timeline, &timeline->spans[i], file);
+	for (uint32_t i = 0; i < N_STAGES; i++)
+		svg_note(timeline, view->state[i], i, file);
 	for (uint32_t i = 0; i < timeline->n_marks; i++)
 		svg_mark(timeline, i, bottom, file);
 	fputs("</svg>\n", file);

@@ -4,10 +4,6 @@
 
 #include "scheduler/timeline.h"
 
-/* Spans of a slice belong to the stage that did the work. */
-static const enum stage_index kind_stages[N_SPAN_KINDS] = { LOADER, LOADER, PINNER, PINNER,
-							    WORKER };
-
 static double
 trace_us(const struct timeline *timeline, uint64_t at_ns)
 {
@@ -32,7 +28,7 @@ trace_names(json_t *events, const struct timeline *timeline)
 static json_t *
 trace_span(const struct timeline *timeline, const struct span *span)
 {
-	uint32_t stage = span->kind == SPAN_STAGE ? span->row : kind_stages[span->kind];
+	enum stage_index stage = timeline_stage(span->kind, span->row);
 	double us = (double)(span->end_ns - span->begin_ns) / 1e3;
 	json_t *args = json_object();
 
@@ -46,6 +42,20 @@ trace_span(const struct timeline *timeline, const struct span *span)
 			 trace_us(timeline, span->begin_ns), "dur", us, "args", args);
 }
 
+/* A stage that was restarted since, at its own time. */
+static void
+trace_restart(json_t *events, const struct timeline *timeline, const Hearth__State *state,
+	      uint32_t stage)
+{
+	double us = state->ready_ns ? (double)(state->ready_ns - state->since_ns) / 1e3 : 0;
+
+	json_array_append_new(events,
+			      json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:{s:I}}", "ph", "X",
+					"name", "restarted", "cat", "restarted", "pid", (int)stage,
+					"tid", 0, "ts", trace_us(timeline, state->since_ns), "dur",
+					us, "args", "times", (json_int_t)state->restarts));
+}
+
 void
 timeline_write_trace(const struct timeline *timeline, const struct stack_view *view, FILE *file)
 {
@@ -54,6 +64,9 @@ timeline_write_trace(const struct timeline *timeline, const struct stack_view *v
 	trace_names(events, timeline);
 	for (uint32_t i = 0; i < timeline->n_spans; i++)
 		json_array_append_new(events, trace_span(timeline, &timeline->spans[i]));
+	for (uint32_t i = 0; i < N_STAGES; i++)
+		if (timeline->story.part[i] == STORY_RESTARTED)
+			trace_restart(events, timeline, view->state[i], i);
 	for (uint32_t i = 0; i < timeline->n_marks; i++)
 		json_array_append_new(
 		    events, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "ph", "i", "s", "g", "name",

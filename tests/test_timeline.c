@@ -69,6 +69,18 @@ find(enum span_kind kind, uint32_t row)
 	return NULL;
 }
 
+static char *
+written(void (*write)(const struct timeline *, const struct stack_view *, FILE *))
+{
+	char *text = NULL;
+	size_t n;
+	FILE *file = open_memstream(&text, &n);
+
+	write(&timeline, &view, file);
+	fclose(file);
+	return text;
+}
+
 static void
 each_slice_has_its_reading_and_its_registration(void **unused)
 {
@@ -90,6 +102,7 @@ static void
 what_lay_before_the_start_is_cut_or_left_out(void **unused)
 {
 	(void)unused;
+	states[LOADER].restarts = 1;
 	states[PINNER].since_ns = 4000 * MS;
 	slices[1][0].begin_ns = 4100 * MS;
 	slices[1][0].end_ns = 4200 * MS;
@@ -98,6 +111,55 @@ what_lay_before_the_start_is_cut_or_left_out(void **unused)
 	assert_int_equal(find(SPAN_STAGE, PINNER)->begin_ns, 5000 * MS);
 	assert_null(find(SPAN_REGISTER, N_STAGES));
 	assert_null(find(SPAN_REGISTER, N_STAGES + 1));
+	timeline_close(&timeline);
+}
+
+/* A minute later: neither stretches the picture, and both are told. */
+static void
+a_stage_that_was_restarted_since_is_named_and_not_drawn(void **unused)
+{
+	char *svg, *trace;
+
+	(void)unused;
+	states[WORKER].restarts = 2;
+	states[WORKER].since_ns = 65000 * MS;
+	states[WORKER].ready_ns = 65250 * MS;
+	states[PINNER].restarts = 1;
+	states[PINNER].since_ns = 64000 * MS;
+	states[PINNER].ready_ns = 64500 * MS;
+	slices[1][0].begin_ns = 64100 * MS;
+	slices[1][0].end_ns = 64200 * MS;
+	assert_int_equal(timeline_open(&timeline, &view, &err), 0);
+	assert_int_equal(timeline.to_ns, 5200 * MS); /* the first token */
+	assert_int_equal(timeline.n_marks, 2); /* when the first worker was ready is not known */
+	assert_null(find(SPAN_STAGE, WORKER));
+	assert_null(find(SPAN_STAGE, PINNER));
+	assert_null(find(SPAN_REGISTER, N_STAGES));
+	assert_null(find(SPAN_UPLOAD, N_STAGES));
+	svg = written(timeline_write_svg);
+	assert_non_null(strstr(svg, "restarted at 60.000 s, ready 0.250 s later; 2 times in all"));
+	assert_non_null(strstr(svg, "restarted at 59.000 s, ready 0.500 s later<"));
+	free(svg);
+	trace = written(timeline_write_trace);
+	assert_non_null(strstr(trace, "\"name\": \"restarted\""));
+	free(trace);
+	timeline_close(&timeline);
+}
+
+static void
+a_stage_that_was_there_before_is_named(void **unused)
+{
+	char *svg;
+
+	(void)unused;
+	states[LOADER].restarts = 1;
+	states[WORKER].since_ns = 4000 * MS;
+	states[WORKER].ready_ns = 4100 * MS;
+	assert_int_equal(timeline_open(&timeline, &view, &err), 0);
+	assert_null(find(SPAN_STAGE, WORKER));
+	svg = written(timeline_write_svg);
+	assert_non_null(strstr(svg, "was there before"));
+	free(svg);
 	timeline_close(&timeline);
 }
 
@@ -111,18 +173,6 @@ stages_that_are_away_are_no_error(void **unused)
 	timeline_close(&timeline);
 	view.state[PINNER] = view.state[SCHEDULER] = NULL;
 	assert_int_equal(timeline_open(&timeline, &view, &err), -ENODATA);
-}
-
-static char *
-written(void (*write)(const struct timeline *, const struct stack_view *, FILE *))
-{
-	char *text = NULL;
-	size_t n;
-	FILE *file = open_memstream(&text, &n);
-
-	write(&timeline, &view, file);
-	fclose(file);
-	return text;
 }
 
 static void
@@ -178,6 +228,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(each_slice_has_its_reading_and_its_registration, setup),
 		cmocka_unit_test_setup(what_lay_before_the_start_is_cut_or_left_out, setup),
+		cmocka_unit_test_setup(a_stage_that_was_restarted_since_is_named_and_not_drawn,
+				       setup),
+		cmocka_unit_test_setup(a_stage_that_was_there_before_is_named, setup),
 		cmocka_unit_test_setup(stages_that_are_away_are_no_error, setup),
 		cmocka_unit_test_setup(the_picture_shows_names_as_they_are, setup),
 		cmocka_unit_test_setup(the_trace_has_an_event_for_each_span_and_mark, setup),

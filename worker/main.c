@@ -36,10 +36,11 @@ struct worker {
 	struct requests requests;
 	struct report report;
 	struct serve *serve;
-	uint64_t request; /* at work as last told; 0 = none */
-	bool first;       /* a request is at work and no forward of this process is complete */
-	bool settled;     /* the arithmetic is not asked for experts any more */
-	uint64_t tokens;  /* computed, and of these counted */
+	uint64_t restarts; /* of this stage, so far */
+	uint64_t request;  /* at work as last told; 0 = none */
+	bool first;        /* a request is at work and no forward of this process is complete */
+	bool settled;      /* the arithmetic is not asked for experts any more */
+	uint64_t tokens;   /* computed, and of these counted */
 	uint64_t counted;
 	uint64_t missed; /* uses of experts outside the slots, in the last count */
 };
@@ -190,6 +191,8 @@ worker_open(struct worker *worker, const struct attach_config *config, struct er
 	int rc = board_open(&worker->board, config->dir, "worker", err);
 
 	if (rc == 0)
+		board_restarts(worker->board, worker->restarts);
+	if (rc == 0)
 		rc = upstream_open(&worker->upstream, config->dir, &worker->service, err);
 	return rc;
 }
@@ -283,6 +286,10 @@ main(int argc, char **argv)
 		  .to = &threads,
 		  .min = 1,
 		  .max = MAX_THREADS },
+		{ .name = "--restarts",
+		  .kind = OPTION_U64,
+		  .to = &worker.restarts,
+		  .max = UINT64_MAX },
 		{ .name = "--profile", .kind = OPTION_TEXT, .to = &profile },
 		{ .name = "--slot-margin", .kind = OPTION_U64, .to = &margin, .max = 1 << 20 },
 	};
