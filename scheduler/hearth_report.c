@@ -185,14 +185,17 @@ report_json_layer(const struct stack_view *view, const struct story *story, uint
 static void
 report_json_stage(json_t *stage, const Hearth__State *state, const struct story *story, uint32_t i)
 {
-	bool here = story->part[i] == STORY_START || story->part[i] == STORY_RESTARTED;
-	uint64_t ready = !state ? 0
-			 : here ? state->ready_ns
-				: story_time(story, i, state->ready_ns);
+	enum story_part part = story->part[i];
+	uint64_t begin = 0, ready = 0;
 
-	json_object_set_new(stage, "part", json_string(story_part_names[story->part[i]]));
-	json_object_set_new(stage, "begin",
-			    report_json_time(story->from, here ? state->since_ns : 0));
+	if (state && (part == STORY_START || part == STORY_RESTARTED)) {
+		begin = state->since_ns;
+		ready = state->ready_ns;
+	} else if (state && part == STORY_BEFORE) {
+		ready = story_time(story, i, state->ready_ns);
+	}
+	json_object_set_new(stage, "part", json_string(story_part_names[part]));
+	json_object_set_new(stage, "begin", report_json_time(story->from, begin));
 	json_object_set_new(stage, "ready", report_json_time(story->from, ready));
 }
 
