@@ -15,22 +15,22 @@
 static struct scratch scratch;
 static struct service service;
 static char path[SHARED_PATH_BYTES];
-struct pin_stage stage;
+struct pin_stage pinning;
 
 static void
 make_loader(void)
 {
 	Hearth__Arena *named;
 
-	stage.loader = malloc(sizeof(*stage.loader));
-	hearth__state__init(stage.loader);
-	named = board_arena(stage.loader);
+	pinning.loader = malloc(sizeof(*pinning.loader));
+	hearth__state__init(pinning.loader);
+	named = board_arena(pinning.loader);
 	board_text(&named->path, "%s", path);
-	named->bytes = stage.arena.bytes;
-	named->inode = stage.arena.inode;
-	named->fingerprint = stage.arena.head->fingerprint;
-	named->layout_hash = stage.arena.head->layout_hash;
-	board_slices(stage.loader, SLICES);
+	named->bytes = pinning.arena.bytes;
+	named->inode = pinning.arena.inode;
+	named->fingerprint = pinning.arena.head->fingerprint;
+	named->layout_hash = pinning.arena.head->layout_hash;
+	board_slices(pinning.loader, SLICES);
 }
 
 int
@@ -43,21 +43,21 @@ pin_setup(void **state)
 	scratch_open(&scratch);
 	service = (struct service){ .stage = "pinner" };
 	pthread_mutex_init(&service.lock, NULL);
-	arena_make(&stage.arena, &tiny);
-	shared_memory_path(path, stage.arena.fd);
+	arena_make(&pinning.arena, &tiny);
+	shared_memory_path(path, pinning.arena.fd);
 	make_loader();
-	fake_device_open(&stage.fake);
-	stage.fake.arena = path;
-	stage.locked_bytes = 0;
-	stage.refuse_lock = false;
-	stage.pinner = (struct pinner){ .service = &service, .device = &stage.fake.device };
-	stage.pinner.lending.device = &stage.fake.device;
-	pthread_mutex_init(&stage.pinner.lock, NULL);
-	pthread_cond_init(&stage.pinner.moves, NULL);
-	if (board_open(&stage.pinner.board, scratch.dir, "pinner", &stage.err) < 0)
+	fake_device_open(&pinning.fake);
+	pinning.fake.arena = path;
+	pinning.locked_bytes = 0;
+	pinning.refuse_lock = false;
+	pinning.pinner = (struct pinner){ .service = &service, .device = &pinning.fake.device };
+	pinning.pinner.lending.device = &pinning.fake.device;
+	pthread_mutex_init(&pinning.pinner.lock, NULL);
+	pthread_cond_init(&pinning.pinner.moves, NULL);
+	if (board_open(&pinning.pinner.board, scratch.dir, "pinner", &pinning.err) < 0)
 		return -1;
-	board_pinning(board_edit(stage.pinner.board));
-	board_publish(stage.pinner.board);
+	board_pinning(board_edit(pinning.pinner.board));
+	board_publish(pinning.pinner.board);
 	return 0;
 }
 
@@ -65,12 +65,12 @@ int
 pin_teardown(void **state)
 {
 	(void)state;
-	board_close(stage.pinner.board);
-	slot_table_close(&stage.pinner.slots);
-	lending_close(&stage.pinner.lending);
-	registrar_close(&stage.pinner);
-	hearth__state__free_unpacked(stage.loader, NULL);
-	arena_close(&stage.arena);
+	board_close(pinning.pinner.board);
+	slot_table_close(&pinning.pinner.slots);
+	lending_close(&pinning.pinner.lending);
+	registrar_close(&pinning.pinner);
+	hearth__state__free_unpacked(pinning.loader, NULL);
+	arena_close(&pinning.arena);
 	scratch_close(&scratch);
 	return 0;
 }
@@ -81,17 +81,17 @@ follow(void)
 	int rc;
 
 	do {
-		rc = registrar_follow(&stage.pinner, stage.loader, &stage.err);
+		rc = registrar_follow(&pinning.pinner, pinning.loader, &pinning.err);
 	} while (rc == 1);
 	if (rc < 0)
-		fail_msg("%s", stage.err.text);
+		fail_msg("%s", pinning.err.text);
 }
 
 void
 fill(uint32_t slice)
 {
-	stage.loader->slices[slice]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
-	stage.loader->slices[slice]->checksum = 100 + slice;
+	pinning.loader->slices[slice]->state = HEARTH__SLICE_STATE__SLICE_FILLED;
+	pinning.loader->slices[slice]->checksum = 100 + slice;
 	follow();
 }
 
@@ -108,7 +108,7 @@ bytes_of(uint32_t from, uint32_t to)
 	uint64_t sum = 0;
 
 	for (uint32_t i = from; i < to; i++)
-		sum += stage.arena.slices[i].bytes;
+		sum += pinning.arena.slices[i].bytes;
 	return sum;
 }
 
@@ -116,7 +116,7 @@ bytes_of(uint32_t from, uint32_t to)
 void
 expect_slice(uint32_t i, Hearth__SliceState want, bool settled, const char *note)
 {
-	const Hearth__Slice *slice = board_edit(stage.pinner.board)->slices[i];
+	const Hearth__Slice *slice = board_edit(pinning.pinner.board)->slices[i];
 
 	assert_int_equal(slice->state, want);
 	assert_int_equal(slice->settled, settled);
@@ -124,16 +124,16 @@ expect_slice(uint32_t i, Hearth__SliceState want, bool settled, const char *note
 		assert_string_equal(slice->note, "");
 	else if (!strstr(slice->note, note))
 		fail_msg("%s: \"%s\" does not say \"%s\"", slice->name, slice->note, note);
-	board_publish(stage.pinner.board);
+	board_publish(pinning.pinner.board);
 }
 
 /* The figures; the board's own, for the test alone. */
 const Hearth__Pinning *
 figures(Hearth__Phase *ret_phase)
 {
-	Hearth__State *state = board_edit(stage.pinner.board);
+	Hearth__State *state = board_edit(pinning.pinner.board);
 
-	board_publish(stage.pinner.board);
+	board_publish(pinning.pinner.board);
 	if (ret_phase)
 		*ret_phase = state->phase;
 	return state->pinning;
@@ -142,14 +142,14 @@ figures(Hearth__Phase *ret_phase)
 void
 expect_ready(void)
 {
-	const struct region *trunk = lending_find(&stage.pinner.lending, TRUNK_KEY);
+	const struct region *trunk = lending_find(&pinning.pinner.lending, TRUNK_KEY);
 	Hearth__Phase phase;
 
 	figures(&phase);
 	assert_int_equal(phase, HEARTH__PHASE__PHASE_READY);
-	assert_int_equal(stage.fake.straddling, 0);
-	assert_int_equal(stage.fake.unlocked, 0);
+	assert_int_equal(pinning.fake.straddling, 0);
+	assert_int_equal(pinning.fake.unlocked, 0);
 	assert_non_null(trunk);
-	assert_memory_equal(trunk->device.at, stage.arena.base + stage.arena.slices[0].offset,
-			    stage.arena.slices[0].bytes);
+	assert_memory_equal(trunk->device.at, pinning.arena.base + pinning.arena.slices[0].offset,
+			    pinning.arena.slices[0].bytes);
 }

@@ -21,7 +21,7 @@ struct pin_stage {
 	bool refuse_lock;
 };
 
-extern struct pin_stage stage;
+extern struct pin_stage pinning;
 
 /* cmocka's; pinner.pin_config may be changed until the first follow. */
 int pin_setup(void **state);

@@ -22,11 +22,11 @@ int
 mlock(const void *at, size_t bytes)
 {
 	(void)at;
-	if (stage.refuse_lock) {
+	if (pinning.refuse_lock) {
 		errno = EPERM;
 		return -1;
 	}
-	stage.locked_bytes += bytes;
+	pinning.locked_bytes += bytes;
 	return 0;
 }
 
@@ -35,17 +35,17 @@ a_filled_slice_is_registered_in_one_locked_call(void **state)
 {
 	(void)state;
 	follow();
-	assert_int_equal(stage.fake.n, 0);
+	assert_int_equal(pinning.fake.n, 0);
 	for (uint32_t i = 0; i < SLICES; i++) {
 		fill(i);
-		assert_int_equal(stage.fake.n, i + 1);
-		assert_int_equal(stage.fake.calls[i].bytes, stage.arena.slices[i].bytes);
+		assert_int_equal(pinning.fake.n, i + 1);
+		assert_int_equal(pinning.fake.calls[i].bytes, pinning.arena.slices[i].bytes);
 		expect_slice(i, HEARTH__SLICE_STATE__SLICE_REGISTERED, true, NULL);
 	}
 	expect_ready();
 	assert_int_equal(figures(NULL)->registered_bytes, bytes_of(0, SLICES));
 	assert_int_equal(figures(NULL)->refused_bytes + figures(NULL)->over_cap_bytes, 0);
-	assert_int_equal(stage.locked_bytes, 0);
+	assert_int_equal(pinning.locked_bytes, 0);
 }
 
 static void
@@ -57,9 +57,9 @@ refused_at_slice_k_what_is_registered_stays_and_the_rest_is_locked(void **state)
 			pin_teardown(NULL);
 			pin_setup(NULL);
 		}
-		stage.fake.refuse = k + 1;
+		pinning.fake.refuse = k + 1;
 		fill_all();
-		assert_int_equal(stage.fake.n, k + 1); /* the refusal was the last call */
+		assert_int_equal(pinning.fake.n, k + 1); /* the refusal was the last call */
 		for (uint32_t i = 0; i < SLICES; i++) {
 			if (i < k)
 				expect_slice(i, HEARTH__SLICE_STATE__SLICE_REGISTERED, true, NULL);
@@ -71,9 +71,9 @@ refused_at_slice_k_what_is_registered_stays_and_the_rest_is_locked(void **state)
 		expect_ready();
 		assert_int_equal(figures(NULL)->registered_bytes, bytes_of(0, k));
 		assert_int_equal(figures(NULL)->refused_bytes, bytes_of(k, SLICES));
-		assert_non_null(strstr(figures(NULL)->refusal, stage.arena.slices[k].name));
+		assert_non_null(strstr(figures(NULL)->refusal, pinning.arena.slices[k].name));
 		assert_int_equal(figures(NULL)->locked_bytes, bytes_of(k, SLICES));
-		assert_int_equal(stage.locked_bytes, bytes_of(k, SLICES));
+		assert_int_equal(pinning.locked_bytes, bytes_of(k, SLICES));
 		assert_string_equal(figures(NULL)->locked_note, "");
 	}
 }
@@ -82,8 +82,8 @@ static void
 a_refused_lock_is_noted_and_the_start_goes_on(void **state)
 {
 	(void)state;
-	stage.fake.refuse = 3;
-	stage.refuse_lock = true;
+	pinning.fake.refuse = 3;
+	pinning.refuse_lock = true;
 	fill_all();
 	expect_ready();
 	assert_int_equal(figures(NULL)->locked_bytes, 0);
@@ -95,10 +95,10 @@ static void
 over_the_cap_nothing_is_registered_but_locked(void **state)
 {
 	(void)state;
-	stage.pinner.pin_config =
+	pinning.pinner.pin_config =
 	    (struct pin_config){ .capped = true, .cap = bytes_of(0, 3) + 4095 };
 	fill_all();
-	assert_int_equal(stage.fake.n, 3);
+	assert_int_equal(pinning.fake.n, 3);
 	for (uint32_t i = 0; i < SLICES; i++)
 		expect_slice(i,
 			     i < 3 ? HEARTH__SLICE_STATE__SLICE_REGISTERED
@@ -115,9 +115,9 @@ static void
 a_cap_of_0_registers_nothing_and_works(void **state)
 {
 	(void)state;
-	stage.pinner.pin_config.capped = true;
+	pinning.pinner.pin_config.capped = true;
 	fill_all();
-	assert_int_equal(stage.fake.n, 0);
+	assert_int_equal(pinning.fake.n, 0);
 	expect_ready();
 	assert_int_equal(figures(NULL)->locked_bytes, bytes_of(0, SLICES));
 }
@@ -126,12 +126,12 @@ static void
 on_the_cpu_what_is_not_registered_is_left_alone(void **state)
 {
 	(void)state;
-	stage.fake.device.info.cuda = false;
-	stage.fake.device.info.computes_from_host = true;
-	stage.pinner.pin_config.capped = true;
+	pinning.fake.device.info.cuda = false;
+	pinning.fake.device.info.computes_from_host = true;
+	pinning.pinner.pin_config.capped = true;
 	fill_all();
-	assert_int_equal(stage.fake.n, 0);
-	assert_int_equal(stage.locked_bytes, 0);
+	assert_int_equal(pinning.fake.n, 0);
+	assert_int_equal(pinning.locked_bytes, 0);
 	expect_slice(1, HEARTH__SLICE_STATE__SLICE_FILLED, true, "over --pin-gib 0");
 }
 
@@ -139,22 +139,22 @@ static void
 before_registers_as_soon_as_the_arena_is_named(void **state)
 {
 	(void)state;
-	stage.pinner.pin_config =
+	pinning.pinner.pin_config =
 	    (struct pin_config){ .order = PIN_BEFORE, .capped = true, .cap = bytes_of(0, 4) };
 	follow();
-	assert_int_equal(stage.fake.n, 4);
+	assert_int_equal(pinning.fake.n, 4);
 	for (uint32_t i = 0; i < SLICES; i++) { /* the reader waits for none of them */
 		expect_slice(i, HEARTH__SLICE_STATE__SLICE_RESERVED, true,
 			     i < 4 ? NULL : "over --pin-gib");
-		assert_false(stage.pinner.usable[i]);
+		assert_false(pinning.pinner.usable[i]);
 	}
-	assert_int_equal(stage.locked_bytes, 0);
+	assert_int_equal(pinning.locked_bytes, 0);
 	fill(2);
 	expect_slice(2, HEARTH__SLICE_STATE__SLICE_REGISTERED, true, NULL);
-	assert_true(stage.pinner.usable[2]);
-	assert_false(stage.pinner.usable[1]);
+	assert_true(pinning.pinner.usable[2]);
+	assert_false(pinning.pinner.usable[1]);
 	fill_all();
-	assert_int_equal(stage.fake.n, 4);
+	assert_int_equal(pinning.fake.n, 4);
 	assert_int_equal(figures(NULL)->locked_bytes, bytes_of(4, SLICES));
 	expect_ready();
 }
@@ -163,10 +163,10 @@ static void
 before_a_refusal_holds_up_no_reader(void **state)
 {
 	(void)state;
-	stage.pinner.pin_config.order = PIN_BEFORE;
-	stage.fake.refuse = 2;
+	pinning.pinner.pin_config.order = PIN_BEFORE;
+	pinning.fake.refuse = 2;
 	follow();
-	assert_int_equal(stage.fake.n, 2);
+	assert_int_equal(pinning.fake.n, 2);
 	for (uint32_t i = 1; i < SLICES; i++)
 		expect_slice(i, HEARTH__SLICE_STATE__SLICE_RESERVED, true, "not registered");
 	fill_all();
@@ -178,14 +178,14 @@ static void
 registration_goes_on_while_the_loader_is_away(void **state)
 {
 	(void)state;
-	stage.pinner.pin_config.order = PIN_BEFORE;
-	assert_int_equal(registrar_follow(&stage.pinner, NULL, &stage.err), 0);
-	assert_int_equal(registrar_follow(&stage.pinner, stage.loader, &stage.err), 1);
-	assert_int_equal(stage.fake.n, 1);
+	pinning.pinner.pin_config.order = PIN_BEFORE;
+	assert_int_equal(registrar_follow(&pinning.pinner, NULL, &pinning.err), 0);
+	assert_int_equal(registrar_follow(&pinning.pinner, pinning.loader, &pinning.err), 1);
+	assert_int_equal(pinning.fake.n, 1);
 	for (uint32_t i = 1; i < SLICES; i++)
-		assert_int_equal(registrar_follow(&stage.pinner, NULL, &stage.err), 1);
-	assert_int_equal(stage.fake.n, SLICES);
-	assert_int_equal(registrar_follow(&stage.pinner, NULL, &stage.err), 0);
+		assert_int_equal(registrar_follow(&pinning.pinner, NULL, &pinning.err), 1);
+	assert_int_equal(pinning.fake.n, SLICES);
+	assert_int_equal(registrar_follow(&pinning.pinner, NULL, &pinning.err), 0);
 }
 
 static void
@@ -197,28 +197,30 @@ calls_are_small_once_a_worker_serves(void **state)
 
 	(void)state;
 	fill(0);
-	assert_int_equal(stage.pinner.plan.slices[0].call_bytes, PIN_CALL_BYTES);
-	assert_int_equal(lending_lend(&stage.pinner.lending, &kv, &region, &fresh, &stage.err), 0);
+	assert_int_equal(pinning.pinner.plan.slices[0].call_bytes, PIN_CALL_BYTES);
+	assert_int_equal(lending_lend(&pinning.pinner.lending, &kv, &region, &fresh, &pinning.err),
+			 0);
 	fill(1);
-	assert_int_equal(stage.pinner.plan.slices[1].call_bytes, PIN_CALL_BYTES_SERVING);
+	assert_int_equal(pinning.pinner.plan.slices[1].call_bytes, PIN_CALL_BYTES_SERVING);
 }
 
 /* Moves every expert of layer 1 into slots. */
 static void
 move_layer(uint8_t *slots)
 {
-	const struct model_layer *layer = &stage.pinner.model.layers[1];
-	uint64_t slot_bytes = model_slot_bytes(&stage.pinner.model);
+	const struct model_layer *layer = &pinning.pinner.model.layers[1];
+	uint64_t slot_bytes = model_slot_bytes(&pinning.pinner.model);
 
-	for (uint32_t e = 0; e < stage.pinner.model.n_experts; e++) {
+	for (uint32_t e = 0; e < pinning.pinner.model.n_experts; e++) {
 		for (int role = 0; role < N_ROLES; role++) {
 			const struct experts *experts = &layer->role[role];
 			uint64_t offset = experts->offset + e * experts->stride;
 			uint8_t *to = slots + e * slot_bytes + model_slot_offset(layer, role);
 
 			assert_int_equal(
-			    pin_copy(&stage.pinner, to, 2, offset, experts->bytes, &stage.err), 0);
-			assert_memory_equal(to, stage.arena.base + offset, experts->bytes);
+			    pin_copy(&pinning.pinner, to, 2, offset, experts->bytes, &pinning.err),
+			    0);
+			assert_memory_equal(to, pinning.arena.base + offset, experts->bytes);
 		}
 	}
 }
@@ -231,11 +233,11 @@ no_copy_straddles_two_registrations(void **state)
 	(void)state;
 	follow();
 	for (uint32_t i = 0; i < SLICES; i++)
-		stage.pinner.plan.slices[i].call_bytes = i == 2 ? SMALL_BYTES : CALL_BYTES;
+		pinning.pinner.plan.slices[i].call_bytes = i == 2 ? SMALL_BYTES : CALL_BYTES;
 	fill_all();
-	assert_true(stage.fake.n > 2 * SLICES);
+	assert_true(pinning.fake.n > 2 * SLICES);
 	assert_int_equal(figures(NULL)->registered_bytes, bytes_of(0, SLICES));
-	slots = malloc(stage.pinner.model.n_experts * model_slot_bytes(&stage.pinner.model));
+	slots = malloc(pinning.pinner.model.n_experts * model_slot_bytes(&pinning.pinner.model));
 	move_layer(slots);
 	free(slots);
 	expect_ready();
@@ -248,13 +250,13 @@ refused_within_a_slice_its_first_calls_stay(void **state)
 
 	(void)state;
 	follow();
-	stage.pinner.plan.slices[2].call_bytes = SMALL_BYTES;
-	stage.fake.refuse = 5; /* trunk, layer 0, and two calls for layer 1 are granted */
+	pinning.pinner.plan.slices[2].call_bytes = SMALL_BYTES;
+	pinning.fake.refuse = 5; /* trunk, layer 0, and two calls for layer 1 are granted */
 	fill_all();
-	assert_int_equal(stage.fake.n, 5);
+	assert_int_equal(pinning.fake.n, 5);
 	assert_int_equal(figures(NULL)->registered_bytes, bytes_of(0, 2) + 2 * SMALL_BYTES);
 	assert_int_equal(figures(NULL)->refused_bytes, bytes_of(2, SLICES) - 2 * SMALL_BYTES);
-	slots = malloc(stage.pinner.model.n_experts * model_slot_bytes(&stage.pinner.model));
+	slots = malloc(pinning.pinner.model.n_experts * model_slot_bytes(&pinning.pinner.model));
 	move_layer(slots);
 	free(slots);
 	expect_ready();
@@ -265,8 +267,8 @@ another_arena_is_not_followed(void **state)
 {
 	(void)state;
 	follow();
-	stage.loader->arena->inode++;
-	assert_int_equal(registrar_follow(&stage.pinner, stage.loader, &stage.err), -ESTALE);
+	pinning.loader->arena->inode++;
+	assert_int_equal(registrar_follow(&pinning.pinner, pinning.loader, &pinning.err), -ESTALE);
 }
 
 /* The loader died between its word and our look: its next life names an arena. */
@@ -276,11 +278,11 @@ an_arena_that_went_with_its_loader_is_waited_for(void **state)
 	char path[64];
 
 	(void)state;
-	snprintf(path, sizeof(path), "%s", stage.loader->arena->path);
-	board_text(&stage.loader->arena->path, "/proc/%d/fd/1000000", (int)getpid());
-	assert_int_equal(registrar_follow(&stage.pinner, stage.loader, &stage.err), 0);
-	assert_false(stage.pinner.attached);
-	board_text(&stage.loader->arena->path, "%s", path);
+	snprintf(path, sizeof(path), "%s", pinning.loader->arena->path);
+	board_text(&pinning.loader->arena->path, "/proc/%d/fd/1000000", (int)getpid());
+	assert_int_equal(registrar_follow(&pinning.pinner, pinning.loader, &pinning.err), 0);
+	assert_false(pinning.pinner.attached);
+	board_text(&pinning.loader->arena->path, "%s", path);
 	fill_all();
 	expect_ready();
 }
