@@ -44,7 +44,7 @@ struct pinner {
 	struct move_order *first, *last;
 	uint64_t moved;
 	uint64_t moved_told_ns; /* when the board last said so; the mover's */
-	pthread_cond_t moves; /* there is an order, or stopping */
+	pthread_cond_t moves;   /* there is an order, or stopping */
 	bool stopping;
 };
 

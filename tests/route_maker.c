@@ -68,11 +68,11 @@ drift(uint16_t *ranks, uint32_t experts, const struct route_maker *maker, uint64
 {
 	double exchanges = maker->drift ? (double)experts / 2 / maker->drift : 0;
 
-	for (; exchanges > 0; exchanges--) {
+	for (uint32_t n = 0; n < exchanges; n++) {
 		uint32_t i = random_below(seed, experts), j = random_below(seed, experts);
 		uint16_t rank = ranks[i];
 
-		if (random_unit(seed) > exchanges)
+		if (random_unit(seed) > exchanges - n)
 			return;
 		ranks[i] = ranks[j];
 		ranks[j] = rank;

@@ -36,7 +36,7 @@ static const struct route_maker makers[] = {
 	  .seed = 9 },
 };
 
-#define LFU(half_life_, margin_) .kind = SIM_LFU, .half_life = half_life_, .margin = margin_
+#define LFU(half_life_, margin_) .kind = SIM_LFU, .half_life = (half_life_), .margin = (margin_)
 
 static const struct sim_policy policies[] = {
 	{ .name = "in order", .kind = SIM_IN_ORDER },
@@ -67,6 +67,7 @@ static const struct sim_policy policies[] = {
 
 /* Over all traces: the link's share. */
 static double sums[POLICIES][BUDGETS];
+static uint32_t replayed;
 
 static void
 replay(const struct route_trace *trace)
@@ -93,6 +94,7 @@ replay(const struct route_trace *trace)
 		putchar('\n');
 	}
 	fflush(stdout);
+	replayed++;
 }
 
 static void
@@ -127,7 +129,7 @@ print_sums(void)
 	for (uint32_t p = 0; p < POLICIES; p++) {
 		printf("%-26s", policies[p].name);
 		for (uint32_t b = 0; b < BUDGETS; b++) {
-			double share = sums[p][b] / (1 + MAKERS);
+			double share = sums[p][b] / replayed;
 
 			printf("  | %5.1f %5.1f ms", 100 * share,
 			       share * 384 * EXPERT_MB / LINK_MB_PER_MS);
