@@ -6,10 +6,7 @@
 
 #include "common/board.h"
 #include "common/clock.h"
-
-#define WIDTH 900.0
-#define HEIGHT 300.0
-#define INSET 50.0
+#include "tests/plot.h"
 
 double
 sampler_used_bytes(void)
@@ -92,34 +89,19 @@ sampler_rate(const struct sampler *sampler, uint32_t i)
 void
 sampler_write_svg(const struct sampler *sampler, const char *path)
 {
-	double most = 0.1, last = sampler->n ? sampler->samples[sampler->n - 1].seconds : 1;
-	FILE *file = fopen(path, "we");
+	double last = sampler->n ? sampler->samples[sampler->n - 1].seconds : 1;
+	struct plot plot = { .most_x = last, .most_y = 0.1 };
+	static struct plot_point points[SAMPLER_ROOM];
 
-	if (!file)
+	for (uint32_t i = 0; i < sampler->n; i++) {
+		points[i] =
+		    (struct plot_point){ sampler->samples[i].seconds, sampler_rate(sampler, i) };
+		plot.most_y = points[i].y > plot.most_y ? points[i].y : plot.most_y;
+	}
+	if (!plot_open(&plot, path, "the loader's throughput, cold and direct: GB/s over seconds",
+		       "s"))
 		return;
-	for (uint32_t i = 0; i < sampler->n; i++)
-		most = sampler_rate(sampler, i) > most ? sampler_rate(sampler, i) : most;
-	fprintf(
-	    file,
-	    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
-	    "font-family=\"sans-serif\" font-size=\"11\"><rect width=\"100%%\" height=\"100%%\" "
-	    "fill=\"#fff\"/>\n<text x=\"%g\" y=\"20\">the loader's throughput, cold and direct: "
-	    "GB/s "
-	    "over seconds</text>\n",
-	    WIDTH, HEIGHT, INSET);
-	for (uint32_t i = 0; i <= 4; i++)
-		fprintf(file,
-			"<text x=\"%g\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>"
-			"<text x=\"%.1f\" y=\"%g\" text-anchor=\"middle\">%.1f s</text>\n",
-			INSET - 4, HEIGHT - INSET - i / 4.0 * (HEIGHT - 2 * INSET) + 4,
-			most * i / 4, INSET + i / 4.0 * (WIDTH - 2 * INSET), HEIGHT - INSET + 16,
-			last * i / 4);
-	fputs("<polyline fill=\"none\" stroke=\"#2f6fb5\" stroke-width=\"1.5\" points=\"", file);
-	for (uint32_t i = 0; i < sampler->n; i++)
-		fprintf(file, "%.1f,%.1f ",
-			INSET + sampler->samples[i].seconds / last * (WIDTH - 2 * INSET),
-			HEIGHT - INSET - sampler_rate(sampler, i) / most * (HEIGHT - 2 * INSET));
-	fputs("\"/>\n</svg>\n", file);
-	if (fclose(file) == 0)
+	plot_line(&plot, "#2f6fb5", NULL, false, points, sampler->n);
+	if (plot_close(&plot))
 		printf("throughput over time: %s\n", path);
 }
