@@ -11,6 +11,17 @@ figures_open(struct figures *figures)
 	figures->list = json_array();
 }
 
+static void
+figures_tell(struct figures *figures, const char *name, double value, const char *unit,
+	     const char *text)
+{
+	printf("%-58s %10.3f %-8s %s\n", name, value, unit, text);
+	fflush(stdout);
+	json_array_append_new(figures->list,
+			      json_pack("{s:s, s:f, s:s, s:s}", "name", name, "value", value,
+					"unit", unit, "target", text));
+}
+
 void
 figures_add(struct figures *figures, const char *name, double value, const char *unit,
 	    enum figure_target target, double limit)
@@ -21,23 +32,41 @@ figures_add(struct figures *figures, const char *name, double value, const char 
 
 	if (target != FIGURE_FREE)
 		snprintf(text, sizeof(text), "%s %g%s", sign, limit, met ? "" : "  MISSED");
-	printf("%-58s %10.3f %-5s %s\n", name, value, unit, text);
-	fflush(stdout);
-	json_array_append_new(figures->list,
-			      json_pack("{s:s, s:f, s:s, s:s}", "name", name, "value", value,
-					"unit", unit, "target", text));
+	figures_tell(figures, name, value, unit, text);
+}
+
+void
+figures_add_aim(struct figures *figures, const char *name, double value, const char *unit,
+		double floor, double aim)
+{
+	bool more = aim >= floor;
+	bool floor_met = more ? value >= floor : value <= floor;
+	bool aim_met = more ? value >= aim : value <= aim;
+	char text[80];
+
+	snprintf(text, sizeof(text), "%s %g, aim %g%s", more ? ">=" : "<=", floor, aim,
+		 aim_met     ? "  aim met"
+		 : floor_met ? ""
+			     : "  MISSED");
+	figures_tell(figures, name, value, unit, text);
+}
+
+json_t *
+figures_json(const struct figures *figures, const char *model, const char *device)
+{
+	return json_pack("{s:s, s:s, s:i, s:O}", "model", model, "device", device, "processors",
+			 (int)sysconf(_SC_NPROCESSORS_ONLN), "figures", figures->list);
 }
 
 void
 figures_write(struct figures *figures, const char *model, const char *device, const char *path)
 {
-	json_t *all =
-	    json_pack("{s:s, s:s, s:i, s:o}", "model", model, "device", device, "processors",
-		      (int)sysconf(_SC_NPROCESSORS_ONLN), "figures", figures->list);
+	json_t *all = figures_json(figures, model, device);
 
 	if (json_dump_file(all, path, JSON_INDENT(1)) == 0)
 		printf("\nas JSON: %s\n", path);
 	json_decref(all);
+	json_decref(figures->list);
 	figures->list = NULL;
 }
 
