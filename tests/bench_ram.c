@@ -136,16 +136,28 @@ bench_ram_rate(const void *at, uint64_t bytes, uint32_t threads)
 	return best;
 }
 
-void *
-bench_ram_map(uint64_t bytes)
+static void *
+ram_map(uint64_t bytes, int advice)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (at == MAP_FAILED)
 		return NULL;
-	madvise(at, bytes, MADV_HUGEPAGE);
+	madvise(at, bytes, advice);
 	memset(at, 1, bytes);
 	return at;
+}
+
+void *
+bench_ram_map(uint64_t bytes)
+{
+	return ram_map(bytes, MADV_HUGEPAGE);
+}
+
+void *
+bench_ram_map_small(uint64_t bytes)
+{
+	return ram_map(bytes, MADV_NOHUGEPAGE);
 }
 
 void

@@ -12,6 +12,7 @@
 
 /* Touched and backed by huge pages where the kernel gives them; NULL: there is no such room. */
 void *bench_ram_map(uint64_t bytes);
+void *bench_ram_map_small(uint64_t bytes); /* the same by pages of 4 KiB */
 void bench_ram_unmap(void *at, uint64_t bytes);
 
 /* Reads the range over and over until it is told to end: beside something else that reads. */
