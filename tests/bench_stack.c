@@ -18,15 +18,21 @@ bench_ask_board(const char *dir, const char *stage)
 	exit(EXIT_SYSTEM);
 }
 
-double
-bench_death_seconds(const char *dir, const char *name, const char *prompt_ids, const char *tokens,
-		    size_t after)
+static double
+seconds_between(uint64_t from, uint64_t to)
+{
+	return ((double)to - (double)from) / (double)NS_PER_SECOND;
+}
+
+struct bench_death
+bench_die(const char *dir, const char *name, const char *prompt_ids, const char *tokens,
+	  size_t after)
 {
 	pid_t pid = stack_pid(name, "worker");
+	struct bench_death death;
 	Hearth__State *worker;
 	struct run run;
 	uint64_t begin;
-	double seconds;
 
 	run_start(&run, WORDS("ask", "--name", name, "--ids", "--ignore-stop", "-n", tokens,
 			      "--prompt-ids", prompt_ids));
@@ -37,7 +43,10 @@ bench_death_seconds(const char *dir, const char *name, const char *prompt_ids, c
 		log_warn("the answer failed: %s", run.err);
 	run_close(&run);
 	worker = bench_ask_board(dir, "worker");
-	seconds = ((double)worker->computing->first_token_ns - (double)begin) / 1e9;
+	death.seconds = seconds_between(begin, worker->computing->first_token_ns);
+	death.started = seconds_between(begin, worker->since_ns);
+	death.attaching = seconds_between(begin, worker->computing->attach_begin_ns);
+	death.attached = seconds_between(begin, worker->computing->attach_end_ns);
 	hearth__state__free_unpacked(worker, NULL);
-	return seconds;
+	return death;
 }

@@ -153,8 +153,9 @@ bench_death(struct bench *bench)
 	double seconds[RUNS];
 
 	for (uint32_t i = 0; i < RUNS; i++)
-		seconds[i] = bench_death_seconds(bench->dir, NAME, bench->prompt,
-						 bench->large ? "32" : "1500", 40);
+		seconds[i] =
+		    bench_die(bench->dir, NAME, bench->prompt, bench->large ? "32" : "1500", 40)
+			.seconds;
 	figure(bench, "SIGKILL of the worker to its next token, median of 5",
 	       figures_median(seconds, RUNS), "s", 0.5);
 	figure(bench, "  longest", seconds[RUNS - 1], "s", 0);

@@ -249,7 +249,7 @@ bench_death(struct bench *bench)
 
 	up(bench, "auto", "auto");
 	for (uint32_t i = 0; i < 5; i++)
-		seconds[i] = bench_death_seconds(bench->dir, NAME, PROMPT, "24", 20);
+		seconds[i] = bench_die(bench->dir, NAME, PROMPT, "24", 20).seconds;
 	run_do(WORDS("down", "--name", NAME));
 	figures_add(&bench->figures, "SIGKILL of the worker to its next token, median of 5",
 		    figures_median(seconds, 5), "s", FIGURE_AT_MOST, 0.3);
