@@ -5,6 +5,7 @@
 # make fuzz       run each fuzzer for FUZZ_SECONDS (clang)
 # make bench-smoke   time the start, a restart and a token; table and JSON
 # make bench-start   time cold and cached starts of a SIZE_GIB model beside the limits of drive and RAM
+# make bench-gpu     time decoding by budget and context beside the limits of the machine; ONLY=decode,cpu
 # make lint       cppcheck, clang-tidy, shellcheck
 # make format     clang-format every source; make format-check fails on a difference
 # make compdb     compile_commands.json for clangd
@@ -73,7 +74,7 @@ else
 SOURCES_USED := $(SOURCE_C)
 endif
 
-.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke bench-start lint format format-check compdb clean
+.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke bench-start bench-gpu lint format format-check compdb clean
 .SECONDARY:
 all: $(PROGRAMS:%=$(BUILD)/bin/%) $(BENCHES:%=$(BUILD)/bin/%)
 	@test "$(CUDA)" = 1 || echo "  built without CUDA: the cpu device only"
@@ -160,9 +161,21 @@ $(BUILD)/bin/fuzz_%: tests/fuzz/fuzz_%.c $(PROTO_C) $(wildcard $(FOLDERS:%=%/*.[
 bench-smoke: all
 	$(BUILD)/bin/smoke
 
-# The model is kept for the next time; BENCH_DIR wants SIZE_GIB of room on the drive to be measured.
-SIZE_GIB  ?= 4
+# Models are kept for the next time, in BENCH_DIR: of SIZE_GIB each, on the drive to be measured.
 BENCH_DIR ?= $(BUILD)
+
+# Without SIZE_GIB the whole shape, 17.3 GiB.  GPU_OPTIONS are for the program: --device cpu, say.
+GPU_MODEL   := $(BENCH_DIR)/gpu-$(or $(SIZE_GIB),whole)
+GPU_LAYERS  := $(if $(SIZE_GIB),--size-gib $(SIZE_GIB))
+GPU_ROUTERS := even $(if $(ONLY),$(findstring skewed,$(ONLY)),skewed)
+$(GPU_MODEL)-%.gguf: | $(BUILD)/bin/make_model
+	$(BUILD)/bin/make_model --shape qwen3-30b-a3b $(GPU_LAYERS) --zipf $(if $(filter skewed,$*),1,0) $@.part
+	mv $@.part $@
+bench-gpu: all $(GPU_ROUTERS:%=$(GPU_MODEL)-%.gguf)
+	$(BUILD)/bin/gpu --model $(GPU_MODEL)-even.gguf $(if $(filter skewed,$(GPU_ROUTERS)),--skewed $(GPU_MODEL)-skewed.gguf) \
+		$(if $(ONLY),--only $(ONLY)) $(GPU_OPTIONS)
+
+SIZE_GIB  ?= 4
 bench-start: all
 	test -f $(BENCH_DIR)/start-$(SIZE_GIB).gguf || { $(BUILD)/bin/make_model --shape qwen3-30b-a3b \
 		--size-gib $(SIZE_GIB) --tokenizer none $(BENCH_DIR)/start-$(SIZE_GIB).part && \
