@@ -223,25 +223,36 @@ take_use(struct bench_row *row, const Hearth__State *before, const Hearth__State
 	row->traffic.bytes[BENCH_ARENA] = (double)(b->bytes_arena - a->bytes_arena) / tokens;
 }
 
+/* The context was put there for all `runs`, or the bench measures something else. */
+static void
+check_kept(const Hearth__State *before, const Hearth__State *after, uint32_t context, uint32_t runs)
+{
+	uint64_t kept = after->computing->tokens_kept - before->computing->tokens_kept;
+
+	if (kept >= (uint64_t)runs * (context - 1))
+		return;
+	log_error("context %u: the worker did not find it in its KV cache", context);
+	exit(EXIT_SYSTEM);
+}
+
 void
 bench_decode_row(struct bench_decode *decode, uint64_t vram_mib, uint32_t context,
 		 struct bench_row *ret)
 {
-	Hearth__State *before = idle_worker(decode), *after, *pinner;
 	double worker[MAX_RUNS], asked[MAX_RUNS];
 	uint32_t runs = decode->runs < MAX_RUNS ? decode->runs : MAX_RUNS;
+	Hearth__State *before, *after, *pinner;
 
 	*ret = (struct bench_row){ .vram_mib = vram_mib, .context = context };
 	snprintf(ret->device, sizeof(ret->device), "%.4s", decode->device);
 	snprintf(ret->router, sizeof(ret->router), "%.15s", decode->router);
+	for (uint32_t i = 0; i < decode->warm_ups; i++)
+		run_once(decode, context, runs + i, ret, &worker[0], &asked[0]);
+	before = idle_worker(decode);
 	for (uint32_t i = 0; i < runs; i++)
 		run_once(decode, context, i, ret, &worker[i], &asked[i]);
 	after = idle_worker(decode);
-	if (after->computing->tokens_kept - before->computing->tokens_kept <
-	    (uint64_t)runs * (context - 1)) {
-		log_error("context %u: the worker did not find it in its KV cache", context);
-		exit(EXIT_SYSTEM);
-	}
+	check_kept(before, after, context, runs);
 	pinner = bench_ask_board(decode->dir, "pinner");
 	ret->lent = pinner->pinning->device_bytes_lent;
 	take_use(ret, before, after, &decode->shape);

@@ -17,6 +17,7 @@ struct bench_decode {
 	const char *device;    /* the word for `up` */
 	struct device *opened; /* the same, for bench_kv_fill */
 	uint32_t tokens, runs; /* measured: the median of the runs */
+	uint32_t warm_ups;     /* runs before them, so that slots are filled by use */
 	char dir[128];         /* of the stack */
 	const struct bench_rates *rates;
 	/* of the stack while it is up */

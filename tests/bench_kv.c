@@ -23,8 +23,8 @@ fill_piece(uint8_t *at, uint64_t bytes)
 	}
 }
 
-static int
-fill_memory(struct device *device, const struct device_memory *memory, struct error *err)
+int
+bench_kv_random(struct device *device, const struct device_memory *memory, struct error *err)
 {
 	uint64_t piece = memory->bytes < PIECE_BYTES ? memory->bytes : PIECE_BYTES;
 	uint8_t *pattern = calloc(1, piece), *to = memory->at;
@@ -58,7 +58,7 @@ bench_kv_fill(const char *dir, const Hearth__State *worker, struct device *devic
 	if (rc == 0)
 		rc = lent_import(&lent, device, &memory, err);
 	if (rc == 0) {
-		rc = fill_memory(device, &memory, err);
+		rc = bench_kv_random(device, &memory, err);
 		device_free(device, &memory);
 	}
 	lender_close(&lender);

@@ -11,6 +11,9 @@
 #include "common/device.h"
 #include "common/error.h"
 
+/* Fills memory of the device with such numbers. */
+int bench_kv_random(struct device *device, const struct device_memory *memory, struct error *err);
+
 /* dir: the stack's; device: the one its pinner has, opened by the caller.  Once a stack. */
 int bench_kv_fill(const char *dir, const Hearth__State *worker, struct device *device,
 		  struct error *err);

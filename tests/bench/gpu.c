@@ -29,6 +29,7 @@
 #define MAX_LIST 8u
 #define MAX_DEATHS 64u
 #define DEATH_CONTEXT 4096u
+#define SKEWED_WARM_UPS 4u
 #define WHOLE_LAYERS 48u /* the shape that the floors are of */
 
 enum part { DECODE, LONG, BUDGETS, SKEWED, DEATH, CPU };
@@ -110,6 +111,7 @@ decode_of(const struct bench *bench, bool skewed)
 				      .opened = bench->opened,
 				      .tokens = (uint32_t)bench->tokens,
 				      .runs = (uint32_t)bench->runs,
+				      .warm_ups = skewed ? SKEWED_WARM_UPS : 1,
 				      .rates = &bench->machine.rates };
 }
 

@@ -1,22 +1,40 @@
 /* Time of a decode step and of a prompt on a GPU, for the shape of Qwen3-30B-A3B with random
  * weights (Q4_K and Q6_K as Q4_K_M files mix them).  Nothing is loaded: what is timed is the
- * worker's arithmetic and the memory it reads.
+ * worker's arithmetic and the memory it reads, beside what the bytes allow at the bandwidths
+ * measured in the same run.  A context is random keys and values.
  *
- *   gpu_decode slots    every expert in device memory (17 GiB)
- *   gpu_decode place    every expert in registered host memory, read in place */
+ *   gpu_decode [--contexts 100,8000] [--layers N] [--steps N] slots|place
+ *
+ * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place.
+ * It starts no process and loads nothing, so that a profiler sees the kernels alone, and few of
+ * them with --steps 1 --contexts 100 --layers 4. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/checked.h"
 #include "common/clock.h"
+#include "common/options.h"
+#include "tests/bench_figures.h"
+#include "tests/bench_kv.h"
+#include "tests/bench_limits.h"
+#include "tests/bench_ram.h"
+#include "tests/bench_traffic.h"
+#include "tests/bench_words.h"
 #include "tests/gpu.h"
 
 #define PATTERN_BYTES (16ull << 20)
 #define HOST_BYTES (6ull << 30)
-#define CONTEXT 8192u
-#define STEPS_MAX 50u
+#define STEPS_MAX 1000u
+#define MAX_CONTEXTS 8u
+
+struct words {
+	const char *where;
+	bool slots;
+	uint32_t contexts[MAX_CONTEXTS], n_contexts, longest;
+	uint64_t layers, steps;
+};
 
 static struct device *device;
 static struct error err;
@@ -59,12 +77,12 @@ experts(uint32_t type, uint32_t rows, uint32_t columns)
 
 /* Returns the trunk's bytes. */
 static uint64_t
-make_model(struct model *m)
+make_model(struct model *m, const struct words *words)
 {
 	uint64_t used = 0;
 
 	*m = (struct model){
-		.n_layers = 48,
+		.n_layers = (uint32_t)words->layers,
 		.hidden = 2048,
 		.heads = 32,
 		.kv_heads = 4,
@@ -73,7 +91,7 @@ make_model(struct model *m)
 		.top_k = 8,
 		.expert_width = 768,
 		.vocabulary = 151936,
-		.context = CONTEXT,
+		.context = words->longest + COMPUTE_BATCH,
 		.rope_base = 1e6f,
 		.norm_epsilon = 1e-6f,
 	};
@@ -207,20 +225,12 @@ place_in_host(const struct model *m, uint8_t *host, struct expert_place *places)
 	fill_host(host + half, TYPE_Q6_K, half);
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 /* Median over `steps` forwards of n tokens from pos on, in ms. */
 static double
 time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_t pos,
 	     uint32_t steps, float *logits)
 {
-	double ms[STEPS_MAX] = { 0 };
+	static double ms[STEPS_MAX];
 	uint32_t ids[COMPUTE_BATCH];
 
 	for (uint32_t s = 0; s < steps; s++) {
@@ -233,65 +243,154 @@ time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_
 		must(compute_cuda.forward(compute, ids, n, pos, logits, &err));
 		ms[s] = (double)(clock_ns() - begin) / 1e6;
 	}
-	qsort(ms, steps, sizeof(ms[0]), compare);
-	return ms[steps / 2];
+	return figures_median(ms, steps);
+}
+
+static int
+read_words(int argc, char **argv, struct words *ret)
+{
+	static const char *const wheres[] = { "slots", "place", NULL };
+	const char *contexts = "100,8000";
+	const struct option_def defs[] = {
+		{ .name = "--contexts", .kind = OPTION_TEXT, .to = &contexts },
+		{ .name = "--layers", .kind = OPTION_U64, .to = &ret->layers, .min = 1, .max = 48 },
+		{ .name = "--steps",
+		  .kind = OPTION_U64,
+		  .to = &ret->steps,
+		  .min = 1,
+		  .max = STEPS_MAX },
+	};
+	uint32_t n, bits = 0;
+	int rc = options_parse(argc, argv, defs, 3, &ret->where, 1, &n, &err);
+
+	if (rc == 0)
+		rc = bench_words_bits("where", n == 1 ? ret->where : "", wheres, &bits, &err);
+	if (rc == 0)
+		rc = bench_words_numbers("--contexts", contexts, ret->contexts, MAX_CONTEXTS,
+					 &ret->n_contexts, &err);
+	if (rc < 0)
+		return rc;
+	ret->slots = bits & 1;
+	for (uint32_t i = 0; i < ret->n_contexts; i++)
+		if (ret->contexts[i] > ret->longest)
+			ret->longest = ret->contexts[i];
+	return 0;
+}
+
+static void
+place_experts(const struct model *m, bool slots, struct expert_place *places)
+{
+	struct device_memory memory;
+	uint8_t *host;
+
+	if (slots) {
+		must(device_alloc(device,
+				  (uint64_t)m->n_layers * m->n_experts * model_slot_bytes(m),
+				  &memory, &err));
+		place_in_slots(m, memory.at, places);
+		return;
+	}
+	host = bench_ram_map(HOST_BYTES);
+	if (!host)
+		abort();
+	place_in_host(m, host, places);
+	must(device_register(device, host, HOST_BYTES, false, &err));
+}
+
+static void
+measure_limits(struct bench_rates *ret)
+{
+	void *host = bench_ram_map(BENCH_RAM_BYTES);
+	double copy, place;
+	char name[128];
+
+	if (!host)
+		abort();
+	must(bench_limits_open(device_describe(device)->ordinal, name, &err));
+	must(bench_limits_copy(&copy, &err));
+	must(bench_limits_in_place(host, BENCH_RAM_BYTES, &place, &err));
+	bench_ram_unmap(host, BENCH_RAM_BYTES);
+	printf("%s: device memory copied %.0f GB/s, host memory read in place %.1f GB/s\n", name,
+	       copy, place);
+	*ret = (struct bench_rates){ { copy, copy, place, copy } };
+}
+
+static void
+time_contexts(struct compute *compute, const struct model *m, const struct words *words,
+	      const struct bench_rates *rates, float *logits)
+{
+	double position = (double)compute_cuda.kv_bytes(m, m->context) / m->context;
+
+	for (uint32_t i = 0; i < words->n_contexts; i++) {
+		uint32_t context = words->contexts[i];
+		double ms = time_forward(compute, m, 1, context, (uint32_t)words->steps, logits);
+		struct bench_traffic traffic;
+		double least;
+
+		bench_traffic_of(&traffic, m, words->slots ? 1 : 0, position, context);
+		least = bench_traffic_seconds(&traffic, rates) * 1e3;
+		printf(
+		    "one token, graph, at %-6u %8.3f ms  %7.1f tokens/s; %.0f MB take %.3f ms at "
+		    "least: ratio %.3f\n",
+		    context, ms, 1e3 / ms, bench_traffic_bytes(&traffic) / 1e6, least, least / ms);
+	}
+}
+
+static void
+time_all(struct compute *compute, const struct model *m, const struct words *words,
+	 const struct bench_rates *rates)
+{
+	float *logits = calloc(m->vocabulary, sizeof(*logits));
+	uint32_t steps = (uint32_t)words->steps;
+
+	if (!logits)
+		abort();
+	printf("one token, launches, at %-6u %8.3f ms\n", words->contexts[0],
+	       time_forward(compute, m, 1, words->contexts[0], steps, NULL));
+	time_contexts(compute, m, words, rates, logits);
+	printf(
+	    "64 tokens at %-6u %8.3f ms\n", words->longest,
+	    time_forward(compute, m, COMPUTE_BATCH, words->longest, steps < 5 ? steps : 5, NULL));
+	printf("first logits %g %g\n", logits[0], logits[1]);
+	free(logits);
 }
 
 int
 main(int argc, char **argv)
 {
-	bool slots = argc > 1 && strcmp(argv[1], "slots") == 0;
-	struct device_memory trunk, kv, slot_memory;
-	struct compute_config config = { .context = CONTEXT };
+	struct words words = { .layers = 48, .steps = 50 };
+	struct compute_config config = { 0 };
+	struct device_memory trunk, kv;
+	struct bench_rates rates;
 	struct compute *compute;
 	struct model m;
-	uint64_t begin, bytes = make_model(&m);
-	float *logits;
+	uint64_t begin, bytes;
 
-	if (argc != 2 || (!slots && strcmp(argv[1], "place") != 0)) {
-		fprintf(stderr, "usage: gpu_decode slots|place\n");
+	if (read_words(argc, argv, &words) < 0) {
+		fprintf(stderr, "%s\n", err.text);
 		return EXIT_INPUT;
 	}
 	device = gpu_open();
 	if (!device)
 		return 77;
+	bytes = make_model(&m, &words);
 	must(device_alloc(device, bytes, &trunk, &err));
-	must(device_alloc(device, compute_cuda.kv_bytes(&m, CONTEXT), &kv, &err));
-	logits = calloc(m.vocabulary, sizeof(*logits));
+	must(device_alloc(device, compute_cuda.kv_bytes(&m, m.context), &kv, &err));
+	must(bench_kv_random(device, &kv, &err));
 	config.model = &m;
 	config.device = device;
 	config.trunk = trunk.at;
 	config.kv = kv.at;
+	config.context = m.context;
 	config.places = calloc((size_t)m.n_layers * m.n_experts, sizeof(*config.places));
+	measure_limits(&rates);
 	fill_trunk(&m, trunk.at);
-	if (slots) {
-		must(device_alloc(device, (uint64_t)m.n_layers * m.n_experts * model_slot_bytes(&m),
-				  &slot_memory, &err));
-		place_in_slots(&m, slot_memory.at, config.places);
-	} else {
-		uint8_t *host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE,
-				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		if (host == MAP_FAILED)
-			abort();
-		madvise(host, HOST_BYTES, MADV_HUGEPAGE);
-		place_in_host(&m, host, config.places);
-		must(device_register(device, host, HOST_BYTES, false, &err));
-	}
+	place_experts(&m, words.slots, config.places);
 	begin = clock_ns();
 	must(compute_cuda.open(&compute, &config, &err));
-	printf("%s, experts %s: compute open %.1f ms\n", device_describe(device)->name,
-	       slots ? "in slots" : "in place", (double)(clock_ns() - begin) / 1e6);
-	printf("one token, launches, at 100   %8.3f ms\n",
-	       time_forward(compute, &m, 1, 100, STEPS_MAX, NULL));
-	printf("one token, graph, at 100      %8.3f ms\n",
-	       time_forward(compute, &m, 1, 100, STEPS_MAX, logits));
-	printf("one token, graph, at 8000     %8.3f ms\n",
-	       time_forward(compute, &m, 1, 8000, STEPS_MAX, logits));
-	printf("64 tokens at 1000             %8.3f ms\n",
-	       time_forward(compute, &m, COMPUTE_BATCH, 1000, 5, logits));
-	printf("first logits %g %g\n", logits[0], logits[1]);
-	free(logits);
+	printf("experts: %s; compute open %.1f ms\n", words.where,
+	       (double)(clock_ns() - begin) / 1e6);
+	time_all(compute, &m, &words, &rates);
 	compute_cuda.close(compute);
 	device_close(device);
 	return 0;
