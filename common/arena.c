@@ -302,7 +302,7 @@ arena_attach(struct arena *ret, const char *path, bool writable, const struct ar
 
 	arena.fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
 	if (arena.fd < 0)
-		return error_sys(err, -errno, "arena: %s", path);
+		return error_path(err, -errno, "arena: %s", path);
 	rc = arena_stat(&arena, err);
 	if (rc == 0 && !shared_memory_sealed(arena.fd))
 		rc = error_set(err, -EBADMSG, "arena: %s is not sealed against resizing", path);

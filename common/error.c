@@ -8,6 +8,7 @@
 #include "common/utf8.h"
 
 #undef error_set
+#undef error_path
 #undef error_sys
 
 int
@@ -22,21 +23,39 @@ error_set(struct error *err, int code, const char *format, ...)
 	return code;
 }
 
-int
-error_sys(struct error *err, int code, const char *format, ...)
+static void
+set_with_reason(struct error *err, int code, const char *format, va_list args)
 {
 	char reason[128];
-	va_list args;
 	size_t n;
 
-	va_start(args, format);
 	vsnprintf(err->text, sizeof(err->text), format, args);
-	va_end(args);
 	n = strlen(err->text);
 	snprintf(err->text + n, sizeof(err->text) - n, ": %s",
 		 strerror_r(-code, reason, sizeof(reason)));
 	utf8_clean(err->text);
+}
+
+int
+error_path(struct error *err, int code, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	set_with_reason(err, code, format, args);
+	va_end(args);
 	return code;
+}
+
+int
+error_sys(struct error *err, int code, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	set_with_reason(err, code, format, args);
+	va_end(args);
+	return error_exit_code(code) == EXIT_INPUT ? -EIO : code;
 }
 
 int

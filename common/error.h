@@ -15,7 +15,12 @@ struct error {
 __attribute__((format(printf, 3, 4))) int error_set(struct error *err, int code, const char *format,
 						    ...);
 
-/* The same with ": <strerror(-code)>" behind it. */
+/* The same with ": <strerror(-code)>" behind it: a file that somebody has named cannot be had. */
+__attribute__((format(printf, 3, 4))) int error_path(struct error *err, int code,
+						     const char *format, ...);
+
+/* The same of what nobody has named: the system's own failure, whatever its number says.  Where
+ * error_exit_code would call it the user's, -EIO is returned. */
 __attribute__((format(printf, 3, 4))) int error_sys(struct error *err, int code, const char *format,
 						    ...);
 
@@ -23,9 +28,10 @@ __attribute__((format(printf, 3, 4))) int error_sys(struct error *err, int code,
  * -EBADMSG, -EOVERFLOW, -EEXIST and -ENODEV, else EXIT_SYSTEM. */
 int error_exit_code(int code);
 
-/* What both return is negative; the analyzer does not look into another file to learn it. */
+/* What they return is negative; the analyzer does not look into another file to learn it. */
 #ifdef __clang_analyzer__
 #define error_set(err, code, ...) ((void)error_set(err, code, __VA_ARGS__), -1)
+#define error_path(err, code, ...) ((void)error_path(err, code, __VA_ARGS__), -1)
 #define error_sys(err, code, ...) ((void)error_sys(err, code, __VA_ARGS__), -1)
 #endif
 

@@ -28,7 +28,7 @@ text_read(const char *path, uint64_t most, char **ret, struct error *err)
 	int rc = 0;
 
 	if (file == NULL)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	text = malloc(most + 2);
 	if (text == NULL) {
 		rc = error_set(err, -ENOMEM, "%s: no memory", path);
@@ -148,11 +148,11 @@ profile_write(const char *path, const struct profile_shape *shape, const uint64_
 		return error_set(err, -ENAMETOOLONG, "%s: a shorter path, please", path);
 	file = fopen(beside, "we");
 	if (file == NULL)
-		return error_sys(err, -errno, "%s", beside);
+		return error_path(err, -errno, "%s", beside);
 	whole = counts_write(file, shape, counts);
 	rc = fclose(file) == 0 && whole ? 0 : error_sys(err, -EIO, "%s: writing", beside);
 	if (rc == 0 && rename(beside, path) < 0)
-		rc = error_sys(err, -errno, "%s: renaming to %s", beside, path);
+		rc = error_path(err, -errno, "%s: renaming to %s", beside, path);
 	if (rc < 0)
 		remove(beside);
 	return rc;

@@ -49,8 +49,8 @@ read_bytes(const struct shard *pack, void *to, uint64_t bytes, uint64_t offset, 
 	int64_t n = io_read_all(&io_system, pack->fd, to, bytes, offset, &got);
 
 	if (n < 0)
-		return error_sys(err, (int)n, "%s: reading %" PRIu64 " bytes at %" PRIu64,
-				 pack->path, bytes, offset);
+		return error_path(err, (int)n, "%s: reading %" PRIu64 " bytes at %" PRIu64,
+				  pack->path, bytes, offset);
 	if (got < bytes)
 		return error_set(err, -EBADMSG, "%s: ends at %" PRIu64 ", want %" PRIu64 " bytes",
 				 pack->path, offset + got, offset + bytes);
@@ -295,7 +295,7 @@ open_pack(struct shard *pack, const char *path, struct error *err)
 		return error_sys(err, -ENOMEM, "%s", path);
 	pack->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (pack->fd < 0 || fstat(pack->fd, &st) < 0)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	pack->bytes = (uint64_t)st.st_size;
 	pack->mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 	return 0;

@@ -212,7 +212,7 @@ open_part(struct writer *w, struct error *err)
 
 	w->fd = open(w->part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (w->fd < 0)
-		return error_sys(err, -errno, "%s", w->part);
+		return error_path(err, -errno, "%s", w->part);
 	/* The one before may have given it its name between the two calls. */
 	if (flock(w->fd, LOCK_EX | LOCK_NB) < 0 || fstat(w->fd, &locked) < 0 ||
 	    stat(w->part, &named) < 0 || locked.st_ino != named.st_ino) {
@@ -237,7 +237,7 @@ sync_folder(const char *path, struct error *err)
 	snprintf(name, sizeof(name), "%s", path);
 	fd = open(dirname(name), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd) < 0)
-		rc = error_sys(err, -errno, "%s: its folder", path);
+		rc = error_path(err, -errno, "%s: its folder", path);
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -253,7 +253,7 @@ write_whole(struct writer *w, const char *path, struct error *err)
 	if (rc == 0)
 		rc = write_directory(w, err);
 	if (rc == 0 && (fsync(w->fd) < 0 || rename(w->part, path) < 0))
-		rc = error_sys(err, -errno, "%s", path);
+		rc = error_path(err, -errno, "%s", path);
 	if (rc == 0)
 		rc = sync_folder(path, err);
 	else if (w->fd >= 0)
@@ -277,7 +277,7 @@ pack_write(const char *path, struct model_files *files, uint64_t align, struct e
 	int rc;
 
 	if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))
-		return error_sys(err, -ENAMETOOLONG, "%s", path);
+		return error_path(err, -ENAMETOOLONG, "%s", path);
 	rc = fingerprint_read(files, &w.head.fingerprint, err);
 	if (rc == 0)
 		rc = open_units(files, &w.placement, &w.plan, &w.unit, err);

@@ -23,9 +23,9 @@ open_file(struct shard *shard, struct error *err)
 	/* Opening a FIFO must not wait for its writer. */
 	shard->fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (shard->fd < 0)
-		return error_sys(err, -errno, "%s", shard->path);
+		return error_path(err, -errno, "%s", shard->path);
 	if (fstat(shard->fd, &st) < 0)
-		return error_sys(err, -errno, "%s", shard->path);
+		return error_path(err, -errno, "%s", shard->path);
 	if (S_ISDIR(st.st_mode))
 		return error_set(err, -EISDIR, "%s: a folder, want a GGUF file", shard->path);
 	if (!S_ISREG(st.st_mode))
@@ -50,8 +50,8 @@ read_header(struct shard *shard, uint64_t have, uint64_t want, struct error *err
 	shard->header = grown;
 	n = io_read_all(&io_system, shard->fd, grown + have, want - have, have, &got);
 	if (n < 0)
-		return error_sys(err, (int)n, "%s: reading %" PRIu64 " bytes at %" PRIu64,
-				 shard->path, want - have, have);
+		return error_path(err, (int)n, "%s: reading %" PRIu64 " bytes at %" PRIu64,
+				  shard->path, want - have, have);
 	if (got < want - have)
 		return error_set(err, -EIO, "%s: ends at %" PRIu64 ", want %" PRIu64 " bytes",
 				 shard->path, have + got, shard->bytes);

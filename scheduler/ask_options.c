@@ -121,7 +121,7 @@ ask_options_parse(struct ask_options *ret, int argc, char **argv, struct error *
 	if (options.top_p > 1)
 		return error_set(err, -EINVAL, "--top-p %g: want 0 to 1", options.top_p);
 	if (access(options.dir, F_OK) < 0)
-		return error_sys(err, -errno, "%s: is the stack up?", options.dir);
+		return error_path(err, -errno, "%s: is the stack up?", options.dir);
 	code = take_prompt(&options, n_words ? word : NULL, ids, err);
 	if (code < 0)
 		return code;

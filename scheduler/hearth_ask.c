@@ -101,13 +101,13 @@ logits_open(struct logits_file *logits, const char *path, struct error *err)
 
 	*logits = (struct logits_file){ .path = path };
 	if (exists && S_ISDIR(st.st_mode))
-		return error_sys(err, -EISDIR, "--logits %s", path);
+		return error_path(err, -EISDIR, "--logits %s", path);
 	if ((!exists || S_ISREG(st.st_mode)) &&
 	    snprintf(logits->temporary, sizeof(logits->temporary), "%s.%d.part", path,
 		     (int)getpid()) >= (int)sizeof(logits->temporary))
-		return error_sys(err, -ENAMETOOLONG, "--logits %s", path);
+		return error_path(err, -ENAMETOOLONG, "--logits %s", path);
 	logits->file = fopen(logits->temporary[0] ? logits->temporary : path, "wbe");
-	return logits->file ? 0 : error_sys(err, -errno, "--logits %s", path);
+	return logits->file ? 0 : error_path(err, -errno, "--logits %s", path);
 }
 
 static int
@@ -122,7 +122,7 @@ logits_write(struct logits_file *logits, const struct asking *asking, struct err
 	written = fclose(logits->file) == 0 && written;
 	logits->file = NULL;
 	if (!written || (logits->temporary[0] && rename(logits->temporary, logits->path) < 0))
-		return error_sys(err, -errno, "--logits %s", logits->path);
+		return error_path(err, -errno, "--logits %s", logits->path);
 	logits->temporary[0] = '\0';
 	return 0;
 }

@@ -243,7 +243,7 @@ report_file(const struct stack_view *view, const char *path,
 		return rc;
 	file = fopen(made, "we");
 	if (!file) {
-		rc = error_sys(err, -errno, "%s", made);
+		rc = error_path(err, -errno, "%s", made);
 		timeline_close(&timeline);
 		return rc;
 	}
@@ -253,7 +253,7 @@ report_file(const struct stack_view *view, const char *path,
 	if (fclose(file) != 0 || (rc == 0 && rename(made, path) < 0))
 		rc = -errno;
 	if (rc < 0) {
-		error_sys(err, rc, "%s", path);
+		error_path(err, rc, "%s", path);
 		unlink(made);
 	}
 	return rc;

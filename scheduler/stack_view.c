@@ -109,7 +109,7 @@ stack_view_ask(struct stack_view *ret, const char *dir, struct error *err)
 	stack_name(view.name, sizeof(view.name), dir);
 	if (stat(dir, &stat_of) < 0)
 		return errno == ENOENT ? error_set(err, -ENOENT, "%s is not up", view.name)
-				       : error_sys(err, -errno, "%s", dir);
+				       : error_path(err, -errno, "%s", dir);
 	for (uint32_t i = 0; i < N_STAGES; i++) {
 		questions[i] = (struct question){ .dir = dir, .stage = i };
 		threaded[i] = pthread_create(&threads[i], NULL, stack_ask_one, &questions[i]) == 0;

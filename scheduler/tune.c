@@ -55,7 +55,7 @@ write_value(const char *root, const char *name, const char *value, struct error 
 	snprintf(path, sizeof(path), "%s%s", root, name);
 	file = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
 	if (file < 0)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	if (write(file, value, strlen(value)) < 0)
 		rc = error_sys(err, -errno, "%s: writing %s", path, value);
 	close(file);
@@ -138,7 +138,7 @@ keep_read(struct kept *ret, const char *root, struct error *err)
 	snprintf(path, sizeof(path), "%s" TUNE_STATE, root);
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
 		close(fd);
 		return error_set(err, -EACCES, "%s: not a file of user %u", path,
@@ -175,13 +175,13 @@ keep_write(const struct kept *kept, const char *root, struct error *err)
 	if (fd >= 0)
 		file = fdopen(fd, "w");
 	if (!file)
-		return error_sys(err, -errno, "%s", new);
+		return error_path(err, -errno, "%s", new);
 	for (uint32_t i = 0; i < N_TUNE_SWITCHES; i++)
 		if (kept->value[i][0])
 			fprintf(file, "%s %s\n", known[i].path, kept->value[i]);
 	failed = ferror(file) != 0;
 	if (fclose(file) != 0 || failed || rename(new, path) < 0)
-		rc = error_sys(err, errno ? -errno : -EIO, "%s", path);
+		rc = error_path(err, errno ? -errno : -EIO, "%s", path);
 	if (rc < 0)
 		unlink(new);
 	return rc;
@@ -224,7 +224,7 @@ tune_undo(const char *root, uint32_t *ret_n, struct error *err)
 		return rc;
 	snprintf(path, sizeof(path), "%s" TUNE_STATE, root);
 	if (unlink(path) < 0)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	*ret_n = n;
 	return 0;
 }

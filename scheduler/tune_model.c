@@ -60,7 +60,7 @@ add_file(const char *path, uint64_t *bytes, uint64_t *layers, struct error *err)
 	struct stat st = { 0 };
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		rc = error_sys(err, -errno, "%s", path);
+		rc = error_path(err, -errno, "%s", path);
 	else if (st.st_size > 0)
 		at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (rc == 0 && at == MAP_FAILED)

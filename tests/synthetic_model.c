@@ -272,7 +272,7 @@ write_model(struct maker *maker, const char *path, struct error *err)
 
 	maker->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (maker->fd < 0)
-		return error_sys(err, -errno, "%s", path);
+		return error_path(err, -errno, "%s", path);
 	builder_finish(&maker->header, &header);
 	maker->data_offset = round_up(header.n, DATA_ALIGN);
 	if (ftruncate(maker->fd, (off_t)(maker->data_offset + maker->data_bytes)) < 0)

@@ -20,7 +20,7 @@ what_is_quoted_leaves_it_one_line_of_text(void **state)
 	assert_int_equal(error_set(&err, -EINVAL, "key a: \"%s\"", "x\nloader: error: \x1b[2J\xff"),
 			 -EINVAL);
 	assert_string_equal(err.text, "key a: \"x?loader: error: ?[2J?\"");
-	assert_int_equal(error_sys(&err, -ENOENT, "%s", "m\r\n.gguf"), -ENOENT);
+	assert_int_equal(error_path(&err, -ENOENT, "%s", "m\r\n.gguf"), -ENOENT);
 	assert_string_equal(err.text, "m??.gguf: No such file or directory");
 }
 
@@ -38,11 +38,31 @@ a_line_that_is_cut_ends_in_no_half_character(void **state)
 	assert_int_equal(utf8_valid((uint8_t *)err.text, strlen(err.text)), strlen(err.text));
 }
 
+static void
+what_nobody_named_is_the_systems_failure_whatever_its_number(void **state)
+{
+	static const int codes[] = { EINVAL, ENOENT,  EACCES,    EISDIR, ENOTSUP,
+				     ENODEV, ENOTDIR, EOVERFLOW, EEXIST, EBADMSG };
+	struct error err;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+		assert_int_equal(error_exit_code(error_path(&err, -codes[i], "m.gguf")),
+				 EXIT_INPUT);
+		assert_int_equal(error_exit_code(error_sys(&err, -codes[i], "madvise")),
+				 EXIT_SYSTEM);
+		assert_non_null(strstr(err.text, strerror(codes[i]))); /* and it is said */
+	}
+	assert_int_equal(error_sys(&err, -ENOMEM, "an arena"), -ENOMEM);
+	assert_int_equal(error_sys(&err, -EPERM, "mlock"), -EPERM);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_quoted_leaves_it_one_line_of_text),
+		cmocka_unit_test(what_nobody_named_is_the_systems_failure_whatever_its_number),
 		cmocka_unit_test(a_line_that_is_cut_ends_in_no_half_character),
 	};
 
