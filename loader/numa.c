@@ -13,9 +13,9 @@
 #define VENDOR_NVIDIA 0x10de
 #define CLASS_DISPLAY 0x03 /* graphics, and compute devices without an output */
 
-/* The nodes in a list like "0-1,3": how many, and whether `node` is one of them. */
+/* The nodes in a list like "0-1,3": how many, and whether `node` is one of them.  0: no list. */
 static uint32_t
-count_nodes(const char *sys, int node, bool *ret_is_one)
+count_list(const char *sys, const char *list, int node, bool *ret_is_one)
 {
 	char path[PATH_MAX];
 	uint32_t count = 0;
@@ -23,7 +23,7 @@ count_nodes(const char *sys, int node, bool *ret_is_one)
 	FILE *file;
 
 	*ret_is_one = false;
-	snprintf(path, sizeof(path), "%s/devices/system/node/online", sys);
+	snprintf(path, sizeof(path), "%s/devices/system/node/%s", sys, list);
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
@@ -42,6 +42,16 @@ count_nodes(const char *sys, int node, bool *ret_is_one)
 	}
 	fclose(file);
 	return count;
+}
+
+/* Those that have memory: of the others nothing can lie on any.  Where the kernel does not say
+ * which, all do. */
+static uint32_t
+count_nodes(const char *sys, int node, bool *ret_is_one)
+{
+	uint32_t nodes = count_list(sys, "has_memory", node, ret_is_one);
+
+	return nodes ? nodes : count_list(sys, "online", node, ret_is_one);
 }
 
 static bool
@@ -104,7 +114,8 @@ numa_find_node(const char *sys, char *note, size_t room)
 	int node, other;
 
 	if (nodes <= 1) {
-		snprintf(note, room, "the machine has one NUMA node");
+		snprintf(note, room, "the machine has one NUMA node%s",
+			 count_list(sys, "online", -1, &is_one) > 1 ? " with memory" : "");
 		return -1;
 	}
 	node = gpu_node(sys, &other);
@@ -117,6 +128,11 @@ numa_find_node(const char *sys, char *note, size_t room)
 			 node < other ? node : other, node < other ? other : node);
 		return -1;
 	}
+	count_nodes(sys, node, &is_one);
+	if (!is_one) {
+		snprintf(note, room, "the GPU's NUMA node %d has no memory of its own", node);
+		return -1;
+	}
 	snprintf(note, room, "the GPU's, of %u NUMA nodes", nodes);
 	return node;
 }
@@ -124,9 +140,15 @@ numa_find_node(const char *sys, char *note, size_t room)
 int
 numa_check_node(const char *sys, int node, struct error *err)
 {
-	bool is_one;
+	bool is_one, is_online;
 	uint32_t nodes = count_nodes(sys, node, &is_one);
 
+	count_list(sys, "online", node, &is_online);
+	if (!is_one && is_online)
+		return error_set(err, -ENODEV,
+				 "--numa-node %d: it has no memory, want one of those in "
+				 "%s/devices/system/node/has_memory",
+				 node, sys);
 	if (!is_one && !(nodes == 0 && node == 0))
 		return error_set(err, -ENODEV,
 				 "--numa-node %d: no such node, the machine has %u (%s"

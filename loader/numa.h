@@ -10,11 +10,11 @@
 #define NUMA_MAX_NODES 1024 /* as many as the kernel can be built for */
 
 /* The node that all GPUs of the machine (graphics or compute devices of NVIDIA) are on, or -1 where
- * there is one node only, no GPU, or no single answer; `note` says which.  `sys` is where that file
- * system is mounted. */
+ * one node only has memory, theirs has none, there is no GPU, or no single answer; `note` says
+ * which.  `sys` is where that file system is mounted. */
 int numa_find_node(const char *sys, char *note, size_t room);
 
-/* -ENODEV when `node` does not exist; 1 when it is the only one, else 0. */
+/* -ENODEV when `node` does not exist or has no memory; 1 when it is the only one, else 0. */
 int numa_check_node(const char *sys, int node, struct error *err);
 
 /* Pages of the range come from `node` as long as it has any, whoever touches them first. */

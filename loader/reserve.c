@@ -11,23 +11,51 @@
 
 #define SYS "/sys" /* in messages */
 
+/* The groups' limit is less than what is needed, or what is left of it. */
 static int
-refuse_pool(const struct pages_kernel *kernel, uint64_t need, struct error *err)
+refuse_limit(const struct pool_limit *limit, uint64_t need, struct error *err)
+{
+	if (limit->most >= need)
+		return error_set(
+		    err, -EBUSY,
+		    "--pages hugetlb: needs %" PRIu64 " pages of 2 MiB, %" PRIu64 " of the %" PRIu64
+		    " that %s allows are free, others have the rest: wait for them, or "
+		    "--pages auto",
+		    need, limit->pages, limit->most, limit->where);
+	return error_set(err, -EOVERFLOW,
+			 "--pages hugetlb: needs %" PRIu64 " pages of 2 MiB, %s allows %" PRIu64
+			 ": want %" PRIu64 " bytes there, or --pages auto",
+			 need, limit->where, limit->most, (uint64_t)(need * PAGES_HUGE_BYTES));
+}
+
+static int
+refuse_pool(const struct pages_kernel *kernel, const struct pool_limit *limit, uint64_t need,
+	    struct error *err)
 {
 	if (!kernel->has_pool)
 		return error_set(err, -ENOTSUP,
 				 "--pages hugetlb: this kernel has no pool of 2 MiB pages (" SYS
 				 "/" PAGES_POOL_KNOB "), want --pages auto");
-	if (kernel->pool_free >= need)
+	if (kernel->pool_all < need)
 		return error_set(err, -EOVERFLOW,
+				 "--pages hugetlb: needs %" PRIu64 " pages of 2 MiB, %" PRIu64
+				 " of %" PRIu64 " are free: as root echo %" PRIu64 " > " SYS
+				 "/" PAGES_POOL_KNOB ", or --pages auto",
+				 need, kernel->pool_free, kernel->pool_all,
+				 kernel->pool_all + need - kernel->pool_free);
+	if (limit && limit->pages < need)
+		return refuse_limit(limit, need, err);
+	if (kernel->pool_free >= need)
+		return error_set(err, -EBUSY,
 				 "--pages hugetlb: %" PRIu64 " pages of 2 MiB are free, %" PRIu64
-				 " are needed and were refused: a control group's limit "
-				 "(hugetlb.2MB.max)?, want --pages auto",
+				 " are needed and were refused: a limit that is not seen here "
+				 "(hugetlb.2MB.max, cpuset.mems)?, want --pages auto",
 				 kernel->pool_free, need);
 	return error_set(
-	    err, -EOVERFLOW,
+	    err, -EBUSY,
 	    "--pages hugetlb: needs %" PRIu64 " pages of 2 MiB, %" PRIu64 " of %" PRIu64
-	    " are free: as root echo %" PRIu64 " > " SYS "/" PAGES_POOL_KNOB ", or --pages auto",
+	    " are free, others have the rest: wait for them, or as root echo %" PRIu64 " > " SYS
+	    "/" PAGES_POOL_KNOB ", or --pages auto",
 	    need, kernel->pool_free, kernel->pool_all, kernel->pool_all + need - kernel->pool_free);
 }
 
@@ -50,13 +78,14 @@ reserve_choose(enum arena_pages *ret, const struct reserve_want *want,
 	       const struct pages_kernel *kernel, struct error *err)
 {
 	uint64_t need = pages_needed(want->need.bytes);
-	bool pool = kernel->has_pool && kernel->pool_free >= need && !want->without_pool;
+	bool pool = kernel->has_pool && kernel->pool_free >= need && !want->without_pool &&
+		    (!want->limit || want->limit->pages >= need);
 	bool thp = pages_thp_possible(kernel);
 
 	switch (want->pages) {
 	case ARENA_PAGES_HUGETLB:
 		if (!pool)
-			return refuse_pool(kernel, need, err);
+			return refuse_pool(kernel, want->limit, need, err);
 		break;
 	case ARENA_PAGES_THP:
 		if (!thp)
@@ -127,24 +156,28 @@ reserve_arena(struct arena *ret, struct reserve *ret_how, const struct reserve_w
 	      struct error *err)
 {
 	struct reserve how = { .wanted = want->pages };
-	struct reserve_want again = *want;
+	struct reserve_want own = *want;
 	struct arena arena = { .fd = -1 };
+	struct pool_limit limit;
 	char sys[PATH_MAX];
 	int rc;
 
 	snprintf(sys, sizeof(sys), "%s/sys", want->root);
+	pool_limit_read(&limit, want->root);
+	own.limit = &limit;
 	rc = choose_node(&how, want, sys, err);
 	pages_read_kernel(&how.kernel, sys);
 	if (rc == 0)
-		rc = reserve_choose(&how.asked, want, &how.kernel, err);
+		rc = reserve_choose(&how.asked, &own, &how.kernel, err);
 	if (rc < 0)
 		return rc;
 	rc = create(&arena, want, how.asked, err);
 	/* Somebody was faster at the pool. */
 	if (rc == -ENOMEM && how.asked == ARENA_PAGES_HUGETLB) {
 		pages_read_kernel(&how.kernel, sys);
-		again.without_pool = true;
-		rc = reserve_choose(&how.asked, &again, &how.kernel, err);
+		pool_limit_read(&limit, want->root);
+		own.without_pool = true;
+		rc = reserve_choose(&how.asked, &own, &how.kernel, err);
 		if (rc == 0)
 			rc = create(&arena, want, how.asked, err);
 	}

@@ -5,6 +5,7 @@
 
 #include "common/arena.h"
 #include "common/pages.h"
+#include "loader/pool_limit.h"
 #include "loader/room.h"
 
 #define NUMA_NODE_NONE (-1)
@@ -17,6 +18,7 @@ struct reserve_want {
 	enum arena_pages pages;
 	int numa_node;     /* NUMA_NODE_AUTO: the GPUs' */
 	bool without_pool; /* hugetlb was tried, and was not there when it was touched */
+	const struct pool_limit *limit; /* reserve_arena's own; NULL: none */
 };
 
 struct reserve {
@@ -28,7 +30,8 @@ struct reserve {
 };
 
 /* Which pages to ask for.  A kind that was forced and cannot be had is -ENOTSUP or -EOVERFLOW, with
- * what is needed, what is there and what to set. */
+ * what is needed, what is there and what to set; or -EBUSY, where it is there and others have it
+ * now: a later start may get it. */
 int reserve_choose(enum arena_pages *ret, const struct reserve_want *want,
 		   const struct pages_kernel *kernel, struct error *err);
 
