@@ -15,6 +15,7 @@
 # links with all archives, and X_none.c stands in for X.cu in a build without CUDA.
 
 CC     ?= cc
+CXX    ?= c++
 NVCC   ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 BUILD  ?= build
 CUARCH ?= all-major
@@ -48,7 +49,9 @@ endif
 
 FOLDERS  := common loader pinner worker scheduler tests
 PROGRAMS := loader pinner worker scheduler hearth
-TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+# Not with ThreadSanitizer: it does not know fibers.
+CUDA_CPU := $(if $(filter thread,$(SAN)),,kernels attention golden need)
+TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c)) $(CUDA_CPU:%=test_cuda_cpu_%)
 STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
@@ -99,9 +102,29 @@ $(BUILD)/bin/$1: $(call obj,$2) $(ALL_LIBS)
 	@mkdir -p $$(@D)
 	$$(call say,LINK)$(CC) $$(LDFLAGS) -o $$@ $(call obj,$2) -Wl,--start-group $(ALL_LIBS) -Wl,--end-group -lcmocka $$(LDLIBS)
 endef
-$(foreach t,$(TESTS),$(eval $(call test_rule,$t,tests/$t.c)))
+$(foreach t,$(filter-out test_cuda_cpu_%,$(TESTS)),$(eval $(call test_rule,$t,tests/$t.c)))
 $(foreach t,$(STACK),$(eval $(call test_rule,$t,tests/stack/$t.c)))
 $(foreach t,$(BENCHES),$(eval $(call test_rule,$t,tests/bench/$t.c)))
+
+# The GPU's tests once more, every .cu compiled for the CPU: tests/cuda_cpu/cuda_cpu.h says what for.
+# These objects come before the archives, so what the archives have in their place is not linked.
+CUDA_CPU_O := $(patsubst %,$(BUILD)/cuda_cpu/%.o,$(SOURCE_CU) $(wildcard tests/cuda_cpu/*.cc))
+CUDA_CPU_FLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes -Wshadow,$(CFLAGS))
+define cuda_cpu_rule
+$(BUILD)/bin/test_cuda_cpu_$1: $(call obj,tests/test_gpu_$1.c) $(CUDA_CPU_O) $(ALL_LIBS)
+	@mkdir -p $$(@D)
+	$$(call say,LINK)$(CXX) $$(LDFLAGS) -Wl,-T,tests/cuda_cpu/shared.ld -o $$@ $$(filter %.o,$$^) \
+		-Wl,--start-group $(ALL_LIBS) -Wl,--end-group -lcmocka $$(LDLIBS)
+endef
+$(foreach t,$(CUDA_CPU),$(eval $(call cuda_cpu_rule,$t)))
+$(BUILD)/cuda_cpu/%.cu.o: %.cu | $(PROTO_C)
+	@mkdir -p $(@D)
+	$(call say,CXX )$(CXX) -Itests/cuda_cpu $(CPPFLAGS) $(CUDA_CPU_FLAGS) -Wno-unknown-pragmas \
+		-mavx2 -mfma -mf16c -x c++ -c -o $@ $<
+# Itself without sanitizers: it switches stacks, and they would only slow it down.
+$(BUILD)/cuda_cpu/%.cc.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX )$(CXX) $(CPPFLAGS) $(filter-out -fsanitize%,$(CUDA_CPU_FLAGS)) -c -o $@ $<
 
 # Preloaded into whole processes, run.sh's shell among them: without sanitizers.
 $(SHIMS:%=$(BUILD)/lib/%.so): $(BUILD)/lib/%.so: tests/shim/%.c
@@ -182,7 +205,7 @@ bench-start: all
 		mv $(BENCH_DIR)/start-$(SIZE_GIB).part $(BENCH_DIR)/start-$(SIZE_GIB).gguf; }
 	$(BUILD)/bin/start --model $(BENCH_DIR)/start-$(SIZE_GIB).gguf
 
-SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch])
+SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch] tests/*/*.cc)
 # A struct error is written by who fails, which cppcheck takes for a use of nothing: ctuuninitvar.
 lint: $(PROTO_C)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr \

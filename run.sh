@@ -10,7 +10,7 @@
 set -euo pipefail
 export LC_ALL=C
 
-readonly PACKAGES=(gcc libc6-dev make protobuf-c-compiler libprotobuf-c-dev libnng-dev libxxhash-dev
+readonly PACKAGES=(gcc g++ libc6-dev make protobuf-c-compiler libprotobuf-c-dev libnng-dev libxxhash-dev
 	libpcre2-dev libjansson-dev libcmocka-dev)
 readonly STAGES=(loader pinner worker scheduler) # in the order of the data
 readonly STOP_MS=10000                           # from the order to stop to SIGKILL

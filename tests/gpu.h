@@ -13,6 +13,9 @@
 /* NULL: there is no GPU, and stderr says so: the test then exits 77. */
 struct device *gpu_open(void);
 
+/* `many` on a GPU, `few` where the kernels run on the CPU: tests/cuda_cpu. */
+uint32_t gpu_many(const struct device *device, uint32_t many, uint32_t few);
+
 /* Zeroed and registered: kernels read and write it at the same address.  Dies on failure. */
 void *gpu_shared(struct device *device, uint64_t bytes);
 void gpu_shared_free(struct device *device, void *at, uint64_t bytes);

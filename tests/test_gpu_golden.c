@@ -126,7 +126,8 @@ one_case(struct gpu_model *m, const struct reference *reference, const json_t *i
 	float *want = calloc(vocabulary, sizeof(*want));
 	uint32_t ids[CONTEXT], greedy[CONTEXT];
 	uint32_t n = read_ids(json_object_get(item, "prompt_ids"), ids, CONTEXT);
-	uint32_t steps = read_ids(json_object_get(item, "greedy_ids"), greedy, CONTEXT - n);
+	uint32_t all = read_ids(json_object_get(item, "greedy_ids"), greedy, CONTEXT - n);
+	uint32_t steps = gpu_many(device, all, 8);
 	double error;
 
 	prompt(m, ids, n, COMPUTE_BATCH, logits);
@@ -157,15 +158,18 @@ agrees_with_the_references(void **state)
 {
 	(void)state;
 	for (int f = 0; f < 2; f++) {
-		for (int slots = 0; slots < 2; slots++) {
+		for (uint32_t slots = gpu_many(device, 0, 1); slots < 2; slots++) {
 			json_t *json = json_load_file(references[f].json, 0, NULL), *cases;
 			struct tally tally = { 0 };
 			struct gpu_model m;
+			uint32_t n;
 
 			assert_non_null(json);
 			cases = json_object_get(json, "cases");
-			gpu_model_open(&m, device, references[f].model, CONTEXT, slots, NULL, NULL);
-			for (size_t i = 0; i < json_array_size(cases); i++)
+			gpu_model_open(&m, device, references[f].model, CONTEXT, slots != 0, NULL,
+				       NULL);
+			n = gpu_many(device, (uint32_t)json_array_size(cases), 3);
+			for (uint32_t i = 0; i < n; i++)
 				one_case(&m, &references[f], json_array_get(cases, i), i, &tally);
 			printf("%s, %s: first logits off by %.1e at most; %u tokens equal (%u too "
 			       "close to compare); %.0f us a step, %.0f tokens/s\n",
@@ -182,14 +186,16 @@ agrees_with_the_references(void **state)
 
 #define LONG 307u /* crosses a split of the attention, and no multiple of a batch */
 
-static void
+static uint32_t
 long_prompt(const struct gpu_model *m, uint32_t *ids)
 {
+	uint32_t n = gpu_many(m->device, LONG, 19);
 	uint64_t seed = 7;
 
-	for (uint32_t i = 0; i < LONG; i++)
+	for (uint32_t i = 0; i < n; i++)
 		ids[i] = (uint32_t)((gpu_random(&seed) + 1) / 2 * (float)m->model.vocabulary) %
 			 m->model.vocabulary;
+	return n;
 }
 
 static void
@@ -200,20 +206,20 @@ bits_do_not_depend_on_the_batch(void **state)
 	(void)state;
 	for (int f = 0; f < 2; f++) {
 		struct gpu_model m;
-		uint32_t ids[LONG];
+		uint32_t ids[LONG], n, n_steps = gpu_many(device, 5, 3);
 		float *first, *logits;
 
 		gpu_model_open(&m, device, references[f].model, CONTEXT, false, NULL, NULL);
-		long_prompt(&m, ids);
+		n = long_prompt(&m, ids);
 		first = calloc(m.model.vocabulary, sizeof(*first));
 		logits = calloc(m.model.vocabulary, sizeof(*logits));
-		for (int s = 0; s < 5; s++) {
+		for (uint32_t s = 0; s < n_steps; s++) {
 			uint64_t begin = clock_ns();
 
 			memset(logits, 0, m.model.vocabulary * sizeof(*logits));
-			prompt(&m, ids, LONG, steps[s], logits);
+			prompt(&m, ids, n, steps[s], logits);
 			printf("%s: prompt by %u: %.0f tokens/s\n", references[f].model, steps[s],
-			       LONG * 1e9 / (double)(clock_ns() - begin));
+			       n * 1e9 / (double)(clock_ns() - begin));
 			if (s == 0)
 				memcpy(first, logits, m.model.vocabulary * sizeof(*first));
 			assert_memory_equal(first, logits, m.model.vocabulary * sizeof(*first));
@@ -224,17 +230,19 @@ bits_do_not_depend_on_the_batch(void **state)
 	}
 }
 
-/* Logits of a prompt, then of 20 greedy tokens. */
+#define GREEDY 20u
+
+/* Logits of a prompt, then of greedy tokens. */
 static void
 run_on(struct gpu_model *m, float *ret)
 {
 	uint32_t ids[LONG], vocabulary = m->model.vocabulary, id;
+	uint32_t n = long_prompt(m, ids), greedy = gpu_many(m->device, GREEDY, 3);
 
-	long_prompt(m, ids);
-	prompt(m, ids, LONG, COMPUTE_BATCH, ret);
-	for (uint32_t i = 0; i < 20; i++, ret += vocabulary) {
+	prompt(m, ids, n, COMPUTE_BATCH, ret);
+	for (uint32_t i = 0; i < greedy; i++, ret += vocabulary) {
 		id = best(ret, vocabulary);
-		forward(m, &id, 1, LONG + i, ret + vocabulary);
+		forward(m, &id, 1, n + i, ret + vocabulary);
 	}
 }
 
@@ -250,8 +258,8 @@ bits_do_not_depend_on_where_experts_lie(void **state)
 			struct gpu_model m;
 
 			gpu_model_open(&m, device, references[f].model, CONTEXT, slots, NULL, NULL);
-			bytes = 21ull * m.model.vocabulary * sizeof(float);
-			logits[slots] = malloc(bytes);
+			bytes = (GREEDY + 1ull) * m.model.vocabulary * sizeof(float);
+			logits[slots] = calloc(1, bytes);
 			run_on(&m, logits[slots]);
 			gpu_model_close(&m);
 		}
@@ -266,7 +274,7 @@ a_place_may_change_between_forwards(void **state)
 {
 	struct gpu_model m;
 	struct error err;
-	uint32_t ids[LONG];
+	uint32_t ids[LONG], last;
 	float *logits[2];
 	uint64_t bytes, n;
 	struct expert_place *slots;
@@ -275,10 +283,11 @@ a_place_may_change_between_forwards(void **state)
 	gpu_model_open(&m, device, ODD, CONTEXT, true, NULL, NULL);
 	bytes = m.model.vocabulary * sizeof(float);
 	n = (uint64_t)m.model.n_layers * m.model.n_experts;
+	last = gpu_many(device, 39, 5);
 	long_prompt(&m, ids);
 	for (int i = 0; i < 2; i++)
 		logits[i] = malloc(bytes);
-	forward(&m, ids, 40, 0, logits[0]);
+	forward(&m, ids, last + 1, 0, logits[0]);
 	/* Every expert to the arena: what is in the slots must not be read any more. */
 	slots = malloc(n * sizeof(*slots));
 	memcpy(slots, m.places, n * sizeof(*slots));
@@ -290,8 +299,8 @@ a_place_may_change_between_forwards(void **state)
 						 i % m.model.n_experts * layer->role[role].stride;
 	}
 	assert_int_equal(compute_cuda.places_changed(m.compute, &err), 0);
-	forward(&m, ids, 39, 0, NULL);
-	forward(&m, ids + 39, 1, 39, logits[1]);
+	forward(&m, ids, last, 0, NULL);
+	forward(&m, ids + last, 1, last, logits[1]);
 	assert_memory_equal(logits[0], logits[1], bytes);
 	for (int i = 0; i < 2; i++)
 		free(logits[i]);

@@ -1,0 +1,68 @@
+/* A grid of fibers: what the kernels' intrinsics in cuda_runtime.h stand on, and what runtime.cc
+ * runs launches with.  One grid at a time, under runtime.cc's lock. */
+#ifndef HEARTH_TESTS_CUDA_CPU_FIBERS_H
+#define HEARTH_TESTS_CUDA_CPU_FIBERS_H
+
+#include <functional>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CUDA_CPU_WARP 32u
+#define CUDA_CPU_BLOCK_MAX 1024u /* threads */
+
+struct uint3 {
+	unsigned x, y, z;
+};
+
+struct dim3 {
+	unsigned x, y, z;
+	constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+	{
+	}
+};
+
+/* A line of the kernel's source, for what is said of a mistake. */
+struct cuda_cpu_line {
+	const char *file;
+	int line;
+};
+
+#define CUDA_CPU_LINE struct cuda_cpu_line at = { __builtin_FILE(), __builtin_LINE() }
+
+enum cuda_cpu_kind {
+	CUDA_CPU_SYNC,
+	CUDA_CPU_SHUFFLE, /* `source`: the lane whose value is wanted */
+	CUDA_CPU_ADD,
+	CUDA_CPU_MIN,
+	CUDA_CPU_MAX,
+	CUDA_CPU_AND,
+	CUDA_CPU_OR,
+};
+
+/* Of the running thread. */
+struct cuda_cpu_place {
+	struct uint3 thread, block;
+	unsigned lane;
+	unsigned char *shared; /* the dynamic */
+};
+
+extern const struct cuda_cpu_place *cuda_cpu_here;
+extern struct dim3 gridDim, blockDim;
+
+struct cuda_cpu_grid {
+	struct dim3 grid, block;
+	size_t shared;
+	std::function<void()> thread; /* the kernel with its arguments */
+};
+
+/* NULL, or what the kernel did wrong: a line that holds until the next call. */
+const char *cuda_cpu_run(const struct cuda_cpu_grid &grid);
+
+/* Waits for the lanes of `mask`; gives the value that the kind says. */
+uint64_t cuda_cpu_collective(enum cuda_cpu_kind kind, unsigned mask, uint64_t value,
+			     unsigned source, const char *name, struct cuda_cpu_line at);
+void cuda_cpu_barrier(struct cuda_cpu_line at);
+/* Others may run here: beside atomics and fences. */
+void cuda_cpu_pause(void);
+
+#endif

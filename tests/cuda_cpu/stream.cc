@@ -1,0 +1,231 @@
+/* A stream is a list of what is to be done; all of it is done when somebody waits.  So nothing is
+ * there before it has been waited for, whatever the caller hopes. */
+#include "tests/cuda_cpu/stream.h"
+
+#include <map>
+#include <stdio.h>
+
+#define SHARED_DEFAULT (48u << 10) /* of a block, without having asked for more */
+#define SHARED_MAX (227u << 10)
+
+using work = std::function<cudaError_t()>;
+
+struct cuda_cpu_graph {
+	std::vector<work> nodes;
+};
+
+struct cuda_cpu_stream {
+	std::vector<work> todo;
+	struct cuda_cpu_graph *capture; /* NULL: it does not */
+};
+
+char cuda_cpu_failure[512] = "a kernel failed";
+
+static struct cuda_cpu_stream default_stream;
+static std::vector<struct cuda_cpu_stream *> streams{ &default_stream };
+static std::map<const void *, size_t> shared_allowed;
+
+static struct cuda_cpu_stream *
+stream_of(cudaStream_t stream)
+{
+	return stream ? stream : &default_stream;
+}
+
+bool
+cuda_cpu_stream_captures(cudaStream_t stream)
+{
+	return stream_of(stream)->capture != NULL;
+}
+
+void
+cuda_cpu_stream_add(cudaStream_t stream, work what)
+{
+	stream = stream_of(stream);
+	(stream->capture ? stream->capture->nodes : stream->todo).push_back(std::move(what));
+}
+
+static cudaError_t
+do_all(const std::vector<work> &todo)
+{
+	cudaError_t error = cudaSuccess;
+
+	for (size_t i = 0; i < todo.size() && !error; i++)
+		error = todo[i]();
+	return error;
+}
+
+cudaError_t
+cuda_cpu_stream_finish(cudaStream_t stream)
+{
+	std::vector<work> todo;
+
+	stream = stream_of(stream);
+	if (stream->capture)
+		return cudaErrorStreamCaptureUnsupported;
+	todo.swap(stream->todo);
+	return do_all(todo);
+}
+
+/* -- launches -- */
+
+cudaError_t
+cuda_cpu_allow_shared(const void *kernel, size_t bytes)
+{
+	CUDA_CPU_LOCKED;
+
+	if (bytes > SHARED_MAX)
+		return cuda_cpu_result(cudaErrorInvalidValue);
+	shared_allowed[kernel] = bytes;
+	return cudaSuccess;
+}
+
+static bool
+launch_possible(const struct cuda_cpu_grid &grid, const void *kernel)
+{
+	uint64_t threads = (uint64_t)grid.block.x * grid.block.y * grid.block.z;
+	auto allowed = shared_allowed.find(kernel);
+	size_t shared = allowed == shared_allowed.end() ? SHARED_DEFAULT : allowed->second;
+
+	return threads > 0 && threads <= CUDA_CPU_BLOCK_MAX && grid.block.z <= 64 &&
+	       grid.grid.x > 0 && grid.grid.x < 1u << 31 && grid.grid.y > 0 &&
+	       grid.grid.y < 1u << 16 && grid.grid.z > 0 && grid.grid.z < 1u << 16 &&
+	       grid.shared <= shared;
+}
+
+cudaError_t
+cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::function<void()> thread)
+{
+	struct cuda_cpu_grid grid = { config->gridDim, config->blockDim, config->dynamicSmemBytes,
+				      std::move(thread) };
+	CUDA_CPU_LOCKED;
+
+	if (!launch_possible(grid, kernel))
+		return cuda_cpu_result(cudaErrorInvalidConfiguration);
+	cuda_cpu_counted.launches++;
+	cuda_cpu_stream_add(config->stream, [grid] {
+		const char *mistake = cuda_cpu_run(grid);
+
+		if (!mistake)
+			return cudaSuccess;
+		snprintf(cuda_cpu_failure, sizeof cuda_cpu_failure, "%s", mistake);
+		return cudaErrorLaunchFailure;
+	});
+	return cudaSuccess;
+}
+
+/* -- streams -- */
+
+cudaError_t
+cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	*ret = new cuda_cpu_stream();
+	streams.push_back(*ret);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamDestroy(cudaStream_t stream)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	cuda_cpu_stream_finish(stream);
+	for (size_t i = 0; i < streams.size(); i++)
+		if (streams[i] == stream)
+			streams.erase(streams.begin() + (ptrdiff_t)i--);
+	delete stream;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamSynchronize(cudaStream_t stream)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.waits++;
+	return cuda_cpu_result(cuda_cpu_stream_finish(stream));
+}
+
+cudaError_t
+cudaDeviceSynchronize(void)
+{
+	cudaError_t error = cudaSuccess;
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.waits++;
+	for (struct cuda_cpu_stream *stream : streams)
+		if (!error)
+			error = cuda_cpu_stream_finish(stream);
+	return cuda_cpu_result(error);
+}
+
+/* -- graphs: the list of what was captured -- */
+
+cudaError_t
+cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+	CUDA_CPU_LOCKED;
+
+	if (stream == NULL || stream->capture)
+		return cuda_cpu_result(cudaErrorStreamCaptureUnsupported);
+	cuda_cpu_counted.allocations++;
+	stream->capture = new cuda_cpu_graph();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *ret)
+{
+	CUDA_CPU_LOCKED;
+
+	if (stream == NULL || !stream->capture)
+		return cuda_cpu_result(cudaErrorIllegalState);
+	*ret = stream->capture;
+	stream->capture = NULL;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *ret, cudaGraph_t graph, unsigned long long)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	*ret = new cuda_cpu_graph(*graph);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.graphs++;
+	cuda_cpu_stream_add(stream, [graph] { return do_all(graph->nodes); });
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphDestroy(cudaGraph_t graph)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	delete graph;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+	return cudaGraphDestroy(graph);
+}
