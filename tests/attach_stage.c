@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/device_ops.h"
 #include "common/shared_memory.h"
 
 static void
@@ -134,6 +135,59 @@ pinner_moved(struct attach_stage *stage)
 	return moved;
 }
 
+/* -- a device with memory of its own -- */
+
+static uint64_t gpu_free;
+
+static int
+gpu_room(struct device *device, uint64_t *ret_free, uint64_t *ret_total)
+{
+	(void)device;
+	*ret_free = gpu_free;
+	*ret_total = 1ull << 40;
+	return 0;
+}
+
+static int
+gpu_register(struct device *device, void *at, uint64_t bytes, bool read_only, struct error *err)
+{
+	(void)device;
+	(void)at;
+	(void)bytes;
+	(void)read_only;
+	(void)err;
+	return 0;
+}
+
+static void
+gpu_unregister(struct device *device, void *at, uint64_t bytes)
+{
+	(void)device;
+	(void)at;
+	(void)bytes;
+}
+
+static void
+gpu_of(struct device *device)
+{
+	static struct device_ops ops;
+
+	ops = *device->ops;
+	ops.memory_room = gpu_room;
+	ops.register_range = gpu_register;
+	ops.unregister_range = gpu_unregister;
+	device->ops = &ops;
+	device->info.computes_from_host = false;
+}
+
+void
+gpu_make(struct attach_stage *stage, uint64_t free_bytes)
+{
+	gpu_free = free_bytes;
+	stage->gpu = true;
+	gpu_of(stage->pinner.device);
+}
+
 /* -- worker -- */
 
 void
@@ -142,6 +196,7 @@ worker_prepare(struct attach_stage *stage)
 	const char *dir = stage->scratch.dir;
 
 	service_make(&stage->service);
+	stage->attached = (struct attached){ 0 };
 	assert_int_equal(board_open(&stage->board, dir, "worker", &stage->err), 0);
 	assert_int_equal(upstream_open(&stage->upstream, dir, &stage->service, &stage->err), 0);
 	stage->config = (struct attach_config){ .dir = dir,
@@ -152,6 +207,10 @@ worker_prepare(struct attach_stage *stage)
 						.slot_margin = SLOT_POLICY_MARGIN,
 						.cpu = &fake_compute_ops,
 						.cuda = &compute_cuda };
+	if (stage->gpu) {
+		assert_int_equal(device_open(&stage->config.device, "cpu", &stage->err), 0);
+		gpu_of(stage->config.device);
+	}
 }
 
 void

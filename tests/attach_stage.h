@@ -23,6 +23,7 @@ struct attach_stage {
 	struct pinner pinner;
 	struct server *desk;
 	pthread_t mover;
+	bool gpu; /* gpu_make has been called */
 	/* one worker's life */
 	struct board *board;
 	struct upstream upstream;
@@ -40,6 +41,10 @@ void loader_fill_all(struct attach_stage *stage);
 
 void pinner_start(struct attach_stage *stage);
 void pinner_stop(struct attach_stage *stage);
+/* From here on pinner and worker compute on a device that does not read the arena but where it is
+ * registered, and that has so much memory free: host memory in truth.  Before anything is filled.
+ */
+void gpu_make(struct attach_stage *stage, uint64_t free_bytes);
 /* Room in slots for `n` experts beside what a worker borrows. */
 void pinner_cap(struct attach_stage *stage, uint32_t n);
 uint64_t pinner_lent(struct attach_stage *stage, const char *key);

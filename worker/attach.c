@@ -74,9 +74,11 @@ attach_device(struct attached *attached, const struct attach_config *config, str
 		log_warn("--ctx %" PRIu32 ": the model was trained for %" PRIu32, attached->context,
 			 model->context);
 	upstream_device(config->upstream->state, word);
-	rc = device_open(&attached->device, word, err);
+	rc = config->device == NULL ? device_open(&attached->device, word, err) : 0;
 	if (rc < 0)
 		return rc;
+	if (config->device != NULL)
+		attached->device = config->device;
 	attached->info = device_describe(attached->device);
 	attached->ops = attached->info->cuda ? config->cuda : config->cpu;
 	attached->threads = config->threads != 0 ? config->threads : cores_allowed();

@@ -30,7 +30,8 @@ struct attach_config {
 	float slot_margin;   /* of slot_policy.h */
 	const char *profile; /* file of how often each expert was used; NULL: none */
 	struct upstream *upstream;
-	struct board *board; /* told what is waited for */
+	struct board *board;   /* told what is waited for */
+	struct device *device; /* to compute on, taken over; NULL: the one that the pinner names */
 	/* The arithmetic of each kind of device. */
 	const struct compute_ops *cpu, *cuda;
 };
