@@ -5,11 +5,11 @@
 
 #include <stdint.h>
 
-#include "common/error.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/error.h"
 
 /* The device that the following calls are about; its name goes to ret_name. */
 int bench_limits_open(uint32_t ordinal, char ret_name[128], struct error *err);
