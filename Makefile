@@ -213,7 +213,7 @@ lint: $(PROTO_C)
 		-D_GNU_SOURCE -I. $(filter %.c,$(SOURCES))
 	printf '%s\n' $(filter-out %_avx512.c %_avx2.c,$(filter %.c,$(SOURCES))) | xargs -P$$(nproc) -n8 sh -c \
 		'clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen' tidy
-	shellcheck run.sh .ci/run
+	shellcheck run.sh .ci/run .ci/packages
 format:       ; clang-format -i $(SOURCES)
 format-check: ; clang-format --dry-run --Werror $(SOURCES)
 compdb:       ; $(MAKE) clean && bear -- $(MAKE) all $(TESTS:%=$(BUILD)/bin/%)

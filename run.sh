@@ -10,8 +10,6 @@
 set -euo pipefail
 export LC_ALL=C
 
-readonly PACKAGES=(gcc g++ libc6-dev make protobuf-c-compiler libprotobuf-c-dev libnng-dev libxxhash-dev
-	libpcre2-dev libjansson-dev libcmocka-dev)
 readonly STAGES=(loader pinner worker scheduler) # in the order of the data
 readonly STOP_MS=10000                           # from the order to stop to SIGKILL
 readonly MAX_DEATHS=5                            # within a minute, without having been of use
@@ -27,29 +25,8 @@ die() { # exit-code message
 	exit "$1"
 }
 
-usage() {
-	cat <<-'END'
-		usage: ./run.sh demo                    set up, build, start on the shipped model, answer, stop
-		       ./run.sh test                    set up, build, run every test
-		       ./run.sh up MODEL.gguf [OPTIONS] start; returns when it can answer
-		       ./run.sh ask [-n N] [--temp T] [--top-k K] [--top-p P] [--seed S] [--json] [--ids]
-		                    [--logits FILE] [--ignore-stop] (PROMPT | - | --prompt-ids 1,2,3)
-		       ./run.sh status [--json] [--watch]
-		       ./run.sh restart STAGE           loader, pinner, worker or scheduler; the others stay
-		       ./run.sh report [--json] [--svg FILE] [--trace FILE]  the last start: a table, a picture, a trace
-		       ./run.sh verify                  the warm arena against the checksums of its load
-		       ./run.sh pack MODEL.gguf FILE    make a pack, which up takes in place of the model
-		       ./run.sh down
-		       ./run.sh tune [--apply | --undo] [--hugetlb-gib N] [MODEL.gguf]
-		                                        what the kernel should be set to for it
-		OPTIONS  --name NAME (of every command)  --device auto|cpu|cuda[:N]
-		         --read auto|buffered|direct  --ctx N  --threads N  --vram-mib N  --verify
-		         --pin-order after|before  --pin-gib N|auto|0
-		         --pages auto|4k|thp|hugetlb  --numa-node auto|N
-		         --resident-gib N (experts in RAM; the others are read as needed)  --profile FILE
-		Exit code: 0 done, 100 your input is wrong, 111 the system failed, 130 interrupted, 141 nobody
-		reads the output any more.
-	END
+usage() { # the README has it
+	sed -n '/^## Commands/,/^## [^C]/{ /^Exit code/,/^$/{ /./p }; s/^    //p }' "$root/README.md"
 }
 
 # -- the command line --
@@ -58,24 +35,6 @@ name=default
 words=()
 model=
 declare -A options=() # stage -> its options: words without blanks
-
-describe() { # option (sets takers, form and want: which stages take it, what a value looks like)
-	case $1 in
-	--device) takers=pinner form='auto|cpu|cuda(:[0-9]+)?' want='auto, cpu, cuda or cuda:N' ;;
-	--read) takers=loader form='auto|buffered|direct' want='auto, buffered or direct' ;;
-	--ctx) takers=worker form='[2-9]|[1-9][0-9]{1,6}'
-		want='2 (a token of the prompt, one of the answer) to 1048576' ;;
-	--threads) takers='loader worker' form='[1-9][0-9]{0,2}|10[01][0-9]|102[0-4]' want='1 to 1024' ;;
-	--vram-mib) takers=pinner form='[1-9][0-9]{0,8}' want='1 to 16777216' ;;
-	--pin-order) takers='loader pinner' form='after|before' want='after or before' ;;
-	--pin-gib) takers=pinner form='auto|[0-9]{1,7}' want='auto or a whole number from 0 on' ;;
-	--pages) takers=loader form='auto|4k|thp|hugetlb' want='auto, 4k, thp or hugetlb' ;;
-	--numa-node) takers=loader form='auto|[0-9]{1,3}' want='auto or the number of a node' ;;
-	--resident-gib) takers=loader form='[0-9]{1,6}(\.[0-9]{1,9})?' want='a number of GiB' ;;
-	--profile) takers='loader worker' form='/?[^[:space:]]+' want='a path without blanks' ;;
-	*) die 100 "$1: no such option, ./run.sh help names them" ;;
-	esac
-}
 
 take_name() { # words... (every command has --name; the other words go to `words`)
 	while (($#)); do
@@ -91,23 +50,33 @@ take_name() { # words... (every command has --name; the other words go to `words
 		die 100 "--name $name: want 1 to 32 letters, digits, dots, dashes or underscores"
 }
 
+# Which stages take an option; what its value must look like is theirs to say.
 take_options() { # words... (of up)
-	local value stage takers form want
+	local value stage takers
 	while (($#)); do
-		if [[ $1 == --verify ]]; then
-			options[loader]+=' --verify'
-		elif [[ $1 == -?* && $1 != -- ]]; then
-			describe "${1%%=*}"
-			[[ $1 == *=* ]] || (($# > 1)) || die 100 "$1 wants a value behind it"
-			[[ $1 == *=* ]] || set -- "$1=$2" "${@:3}"
-			value=${1#*=}
-			[[ $value =~ ^($form)$ ]] || die 100 "${1%%=*} $value: want $want"
-			[[ $1 != --profile=* ]] || value=$(realpath -ms -- "$value")
-			for stage in $takers; do options[$stage]+=" ${1%%=*} $value"; done
-		else
+		takers=
+		case ${1%%=*} in
+		--verify) options[loader]+=" $1" ;;
+		--device | --vram-mib | --pin-gib) takers=pinner ;;
+		--read | --pages | --numa-node | --resident-gib) takers=loader ;;
+		--ctx) takers=worker ;;
+		--threads | --profile) takers='loader worker' ;;
+		--pin-order) takers='loader pinner' ;;
+		--?* | -[!-]*) die 100 "$1: no such option, ./run.sh help names them" ;;
+		*)
 			[[ $1 != -- ]] || (($# == 1)) || shift # behind it, the model may begin with a dash
 			[[ -z $model ]] || die 100 "$1: one word too many, the model is $model"
 			model=$(realpath -ms -- "$1")
+			;;
+		esac
+		if [[ -n $takers ]]; then
+			[[ $1 == *=* ]] || { (($# > 1)) && set -- "$1=$2" "${@:3}"; } ||
+				die 100 "$1 wants a value behind it"
+			value=${1#*=}
+			[[ -n $value && $value != *[[:space:]]* ]] ||
+				die 100 "${1%%=*} '$value': want a value without blanks"
+			[[ $1 != --profile=* ]] || value=$(realpath -ms -- "$value")
+			for stage in $takers; do options[$stage]+=" ${1%%=*}=$value"; done
 		fi
 		shift
 	done
@@ -117,12 +86,12 @@ take_options() { # words... (of up)
 # -- the runtime folder --
 
 find_folder() {
-	local base=${XDG_RUNTIME_DIR:-/tmp} longest=scheduler.state.pub
+	local base=${XDG_RUNTIME_DIR:-/tmp}
 	dir=$base/hearth-$name
 	[[ -n ${XDG_RUNTIME_DIR-} ]] || dir=$base/hearth-$UID-$name
 	[[ -d $base && $base == /* ]] || die 100 "XDG_RUNTIME_DIR is $base, want a folder's full path"
-	((${#dir} + 1 + ${#longest} <= 107)) ||
-		die 100 "$dir: too long for a socket's path (107 bytes), want a shorter --name or XDG_RUNTIME_DIR"
+	((${#dir} <= 87)) || # with /scheduler.state.pub 107 bytes, the most that a socket's path may have
+		die 100 "$dir: too long for a socket's path, want a shorter --name or XDG_RUNTIME_DIR"
 }
 
 own_folder() {
@@ -156,16 +125,8 @@ need_build() {
 	done
 }
 
-need_descriptors() {
-	local limit
-	limit=$(ulimit -Hn)
-	[[ $limit == unlimited ]] || ((limit >= DESCRIPTORS)) ||
-		die 111 "$limit descriptors are allowed, each stage needs $DESCRIPTORS: ulimit -n $DESCRIPTORS"
-	limit=$(ulimit -Sn)
-	[[ $limit == unlimited ]] || ((limit >= DESCRIPTORS)) || ulimit -Sn "$DESCRIPTORS"
-}
-
 need_up() {
+	find_folder
 	need_build
 	[[ ! -e $dir ]] || own_folder
 	[[ -p $dir/control ]] ||
@@ -185,9 +146,8 @@ result=0   # its exit code
 leaving=   # set once the stack comes down
 was_up=    # set once it could answer: from then on a stack that fails leaves its log
 partial=   # the beginning of a line
-declare -A alive=()   # stage -> 1: its keeper runs
+declare -A pid=()     # stage -> its process, 0 until it is known; while its keeper runs
 declare -A life=()    # stage -> descriptor of its life pipe
-declare -A pid=()
 declare -A starts=()  # stage -> how often it was started
 declare -A told=()    # stage -> 1: it was told to leave
 declare -A served=()  # stage -> 1: it has been of use since its start
@@ -204,17 +164,17 @@ now() { # sets $now: milliseconds of the monotonic clock
 
 # The keeper of one stage, a process of its own.  stdin is the life pipe, fd 3 the control FIFO.
 keep() { # stage
-	local fd args status=0 command=("$1" --dir "$dir")
+	local fd args status=0 program=("$1" --dir "$dir")
 	read -ra args <<<"${options[$1]-}"
 	((${starts[$1]} == 1)) || args+=(--restarts "$((starts[$1] - 1))")
 	[[ $1 != loader ]] || args+=(-- "$model")
-	[[ -z ${absent[$1]-} ]] || command=(hearth absent --dir "$dir") args=(-- "$1" "${absent[$1]}")
+	[[ -z ${absent[$1]-} ]] || program=(hearth absent --dir "$dir") args=(-- "$1" "${absent[$1]}")
 	trap - TERM INT
 	exec 3>"$dir/control" 8>&- 1>&2
 	for fd in "${life[@]}"; do # a sibling's pipe kept open here would hide its end from it
 		exec {fd}>&-
 	done
-	"$build/bin/${command[0]}" "${command[@]:1}" "${args[@]}" <&0 &
+	"$build/bin/${program[0]}" "${program[@]:1}" "${args[@]}" <&0 &
 	echo "pid $1 $!" >&3
 	wait "$!" || status=$?
 	echo "left $1 $status" 2>/dev/null >&3 || sweep 2>/dev/null || true
@@ -225,7 +185,7 @@ start() { # stage
 	unset "due[$1]" "told[$1]" "served[$1]"
 	[[ -n ${absent[$1]-} ]] || starts[$1]=$((${starts[$1]-0} + 1))
 	exec {fd}> >(keep "$1")
-	alive[$1]=1 life[$1]=$fd
+	pid[$1]=0 life[$1]=$fd
 }
 
 stop() { # stage
@@ -239,12 +199,9 @@ stop() { # stage
 
 # The last stage in the order of the data goes first; with none left, the supervisor goes.
 stop_next() {
-	local i
-	for ((i = ${#STAGES[@]} - 1; i >= 0; i--)); do
-		if [[ -n ${alive[${STAGES[i]}]-} ]]; then
-			stop "${STAGES[i]}"
-			return
-		fi
+	local stage
+	for stage in scheduler worker pinner loader; do
+		[[ -z ${pid[$stage]-} ]] || { stop "$stage" && return; }
 	done
 	if [[ -n $was_up && $result != 0 ]]; then sweep log; else sweep; fi
 	exit "$result"
@@ -281,7 +238,7 @@ left() { # stage status
 	local stage=$1 status=$2 how="left with status $2" words pause=0
 	((status <= 128)) || how="was ended by SIG$(kill -l "$((status - 128))")"
 	stop "$stage"
-	unset "alive[$stage]" "pid[$stage]" "due[$stage]"
+	unset "pid[$stage]" "due[$stage]"
 	if [[ -n $leaving ]]; then
 		stop_next
 		return
@@ -320,7 +277,7 @@ restart_stage() { # stage reply-fifo
 	unset "absent[$1]"
 	if [[ -n $leaving ]]; then
 		reply "$1" "the stack comes down"
-	elif [[ -n ${alive[$1]-} ]]; then
+	elif [[ -n ${pid[$1]-} ]]; then
 		told[$1]=1
 		stop "$1"
 	else
@@ -329,11 +286,11 @@ restart_stage() { # stage reply-fifo
 }
 
 on_time() { # stage
-	if [[ -z ${alive[$1]-} ]]; then
+	if [[ -z ${pid[$1]-} ]]; then
 		start "$1"
 	else
 		echo "run.sh: warn: $1 has not left within $((STOP_MS / 1000)) s, is killed" >&2
-		[[ -z ${pid[$1]-} ]] || kill -KILL "${pid[$1]}" || true
+		((pid[$1] == 0)) || kill -KILL "${pid[$1]}" || true
 		due[$1]=$((now + STOP_MS))
 	fi
 }
@@ -393,7 +350,9 @@ up() { # words...
 	take_options "$@"
 	find_folder
 	need_build
-	need_descriptors
+	[[ $(ulimit -n) == unlimited ]] || (($(ulimit -n) >= DESCRIPTORS)) ||
+		ulimit -Sn $DESCRIPTORS 2>/dev/null ||
+		die 111 "$(ulimit -n) descriptors are allowed, each stage needs $DESCRIPTORS: ulimit -n $DESCRIPTORS"
 	take_folder || die 100 "$name is up"
 	[[ -e /dev/fd/1 ]] || exec >/dev/null # it was closed
 	: >"$dir/log"
@@ -439,7 +398,6 @@ down() {
 restart() { # stage
 	local fifo=reply.$$ fd answer
 	[[ $# == 1 && " ${STAGES[*]} " == *" $1 "* ]] || die 100 "restart wants one of ${STAGES[*]}"
-	find_folder
 	need_up
 	mkfifo -m 600 -- "$dir/$fifo"
 	exec {fd}<>"$dir/$fifo"
@@ -449,36 +407,19 @@ restart() { # stage
 	[[ $answer == ready ]] || die 111 "$1: $answer"
 }
 
-ask_hearth() { # command words...
-	find_folder
-	need_up
-	exec "$build/bin/hearth" "$1" --dir "$dir" "${@:2}"
-}
-
 pack() { # model file
 	(($# == 2)) || die 100 "pack wants a MODEL.gguf and the FILE to make"
 	need_build
 	exec "$build/bin/loader" --pack "$2" -- "$1"
 }
 
+build() { # words of make
+	make -C "$root" --no-print-directory BUILD="$build" "$@"
+}
+
 setup() {
-	local have package command missing=() root_by=()
-	have=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${PACKAGES[@]}" 2>/dev/null || true)"
-	for package in "${PACKAGES[@]}"; do
-		[[ $have == *" installed:$package "* ]] || missing+=("$package")
-	done
-	if ((${#missing[@]})); then
-		((EUID == 0)) || root_by=(sudo)
-		for command in apt-get "${root_by[@]}"; do
-			command -v "$command" >/dev/null ||
-				die 100 "no $command; install first (Debian's names): ${missing[*]}"
-		done
-		echo "run.sh: installing ${missing[*]}" >&2
-		"${root_by[@]}" apt-get -qq update
-		"${root_by[@]}" env DEBIAN_FRONTEND=noninteractive \
-			apt-get -qq install --no-install-recommends "${missing[@]}" >/dev/null
-	fi
-	make -C "$root" --no-print-directory BUILD="$build" -j"$(nproc)" >&2
+	"$root/.ci/packages"
+	build -j"$(nproc)" >&2
 }
 
 demo() {
@@ -493,21 +434,15 @@ demo() {
 	"$self" report --name "$name"
 }
 
-run_tests() {
-	setup
-	make -C "$root" --no-print-directory BUILD="$build" -j"$(nproc)" check
-	make -C "$root" --no-print-directory BUILD="$build" check-stack
-}
-
 command=${1-}
 (($# == 0)) || shift
 take_name "$@"
 case $command in
 demo) demo ;;
-test) run_tests ;;
+test) setup && build -j"$(nproc)" check && build check-stack ;;
 up | down | restart | pack | supervise) "$command" "${words[@]}" ;;
 tune) need_build && exec "$build/bin/hearth" tune "${words[@]}" ;;
-ask | status | report | verify) ask_hearth "$command" "${words[@]}" ;;
+ask | status | report | verify) need_up && exec "$build/bin/hearth" "$command" --dir "$dir" "${words[@]}" ;;
 -h | --help | help) usage ;;
 '') usage >&2 && exit 100 ;;
 *) die 100 "$command: no such command, ./run.sh help names them" ;;

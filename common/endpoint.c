@@ -57,7 +57,9 @@ endpoint_url(char ret[ENDPOINT_URL_BYTES], const char *dir, const char *name, st
 	size_t n = strlen(dir) + 1 + strlen(name);
 
 	if (n > MAX_SOCKET_PATH)
-		return error_set(err, -EINVAL, "%s/%s: %zu bytes, a socket's path has at most %u",
+		return error_set(err, -EINVAL,
+				 "%s/%s: %zu bytes, a socket's path has at most %u: want a shorter "
+				 "--name or XDG_RUNTIME_DIR",
 				 dir, name, n, MAX_SOCKET_PATH);
 	stpcpy(stpcpy(stpcpy(stpcpy(ret, "ipc://"), dir), "/"), name);
 	return 0;

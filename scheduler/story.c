@@ -21,6 +21,20 @@ story_begin(const struct stack_view *view)
 	return from;
 }
 
+/* When every slice was in place. */
+static uint64_t
+story_loaded(const Hearth__State *loader)
+{
+	uint64_t loaded = loader->reader ? loader->reader->end_ns : 0;
+
+	if (!loaded)
+		return loader->ready_ns;
+	for (size_t i = 0; i < loader->n_slices; i++)
+		if (loader->slices[i]->end_ns > loaded)
+			loaded = loader->slices[i]->end_ns;
+	return loaded;
+}
+
 static enum story_part
 story_part_of(const struct stack_view *view, const struct story *story, uint32_t stage)
 {

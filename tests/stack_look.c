@@ -197,16 +197,31 @@ stack_kill(pid_t pid)
 	close(fd);
 }
 
-static bool
-kill_supervisor(const char *pid, const void *name)
+struct found {
+	const char *name;
+	pid_t pids[16];
+	uint32_t n;
+};
+
+static void
+note_supervisor(const char *pid, void *arg)
 {
-	return is_supervisor(pid, name) && kill((pid_t)atoi(pid), SIGKILL) == 0;
+	struct found *found = arg;
+
+	if (is_supervisor(pid, found->name) && found->n < 16)
+		found->pids[found->n++] = (pid_t)atoi(pid);
 }
 
+/* All are known before the first one dies: without its supervisor a keeper does not stay. */
 void
 stack_kill_run_sh(const char *name)
 {
-	assert_true(count_processes(kill_supervisor, name, NULL) >= 5);
+	struct found found = { .name = name };
+
+	stack_each_process(note_supervisor, &found);
+	assert_true(found.n >= 5);
+	while (found.n)
+		kill(found.pids[--found.n], SIGKILL);
 }
 
 static bool
