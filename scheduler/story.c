@@ -67,10 +67,7 @@ story_tell(const struct stack_view *view)
 	for (uint32_t i = 0; i < N_STAGES; i++)
 		story.part[i] = story_part_of(view, &story, i);
 	if (loader)
-		story.loaded =
-		    story_time(&story, LOADER,
-			       loader->reader && loader->reader->end_ns ? loader->reader->end_ns
-									: loader->ready_ns);
+		story.loaded = story_time(&story, LOADER, story_loaded(loader));
 	if (view->state[WORKER])
 		worker_ready = story_time(&story, WORKER, view->state[WORKER]->ready_ns);
 	if (scheduler)

@@ -56,6 +56,22 @@ stages_that_start_side_by_side_are_one_start(void **unused)
 	assert_int_equal(story.sixteenth_token, 0);
 }
 
+/* The reader's last byte comes before the last slice's checksum. */
+static void
+the_arena_is_loaded_once_its_last_slice_is(void **unused)
+{
+	Hearth__Slice slices[2], *list[] = { &slices[0], &slices[1] };
+
+	(void)unused;
+	for (uint32_t i = 0; i < 2; i++)
+		hearth__slice__init(&slices[i]);
+	slices[0].end_ns = 1060;
+	slices[1].end_ns = 1040;
+	states[LOADER].slices = list;
+	states[LOADER].n_slices = 2;
+	assert_int_equal(story_tell(&view).loaded, 1060);
+}
+
 static void
 a_restarted_worker_takes_no_part(void **unused)
 {
@@ -139,6 +155,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		RULE(stages_that_start_side_by_side_are_one_start),
+		RULE(the_arena_is_loaded_once_its_last_slice_is),
 		RULE(a_restarted_worker_takes_no_part),
 		RULE(a_restarted_schedulers_tokens_are_not_the_starts),
 		RULE(a_restarted_loader_begins_a_new_story),
