@@ -108,7 +108,7 @@ $(foreach t,$(BENCHES),$(eval $(call test_rule,$t,tests/bench/$t.c)))
 
 # The GPU's tests once more, every .cu compiled for the CPU: tests/cuda_cpu/cuda_cpu.h says what for.
 # These objects come before the archives, so what the archives have in their place is not linked.
-CUDA_CPU_O := $(patsubst %,$(BUILD)/cuda_cpu/%.o,$(SOURCE_CU) $(wildcard tests/cuda_cpu/*.cc))
+CUDA_CPU_O := $(patsubst %,$(BUILD)/cuda_cpu/%.o,$(filter-out tests/%,$(SOURCE_CU)) $(wildcard tests/cuda_cpu/*.cc))
 CUDA_CPU_FLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes -Wshadow,$(CFLAGS))
 define cuda_cpu_rule
 $(BUILD)/bin/test_cuda_cpu_$1: $(call obj,tests/test_gpu_$1.c) $(CUDA_CPU_O) $(ALL_LIBS)
