@@ -50,7 +50,7 @@ endif
 FOLDERS  := common loader pinner worker scheduler tests
 PROGRAMS := loader pinner worker scheduler hearth
 # Not with ThreadSanitizer: it does not know fibers.
-CUDA_CPU := $(if $(filter thread,$(SAN)),,kernels attention golden need)
+CUDA_CPU := $(if $(filter thread,$(SAN)),,kernels attention golden need orders token_loop)
 TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c)) $(CUDA_CPU:%=test_cuda_cpu_%)
 STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -111,12 +111,15 @@ $(foreach t,$(BENCHES),$(eval $(call test_rule,$t,tests/bench/$t.c)))
 CUDA_CPU_O := $(patsubst %,$(BUILD)/cuda_cpu/%.o,$(filter-out tests/%,$(SOURCE_CU)) $(wildcard tests/cuda_cpu/*.cc))
 CUDA_CPU_FLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes -Wshadow,$(CFLAGS))
 define cuda_cpu_rule
-$(BUILD)/bin/test_cuda_cpu_$1: $(call obj,tests/test_gpu_$1.c) $(CUDA_CPU_O) $(ALL_LIBS)
+$(BUILD)/bin/test_cuda_cpu_$1: $2 $(CUDA_CPU_O) $(ALL_LIBS)
 	@mkdir -p $$(@D)
 	$$(call say,LINK)$(CXX) $$(LDFLAGS) -Wl,-T,tests/cuda_cpu/shared.ld -o $$@ $$(filter %.o,$$^) \
 		-Wl,--start-group $(ALL_LIBS) -Wl,--end-group -lcmocka $$(LDLIBS)
 endef
-$(foreach t,$(CUDA_CPU),$(eval $(call cuda_cpu_rule,$t)))
+$(foreach t,$(patsubst tests/test_gpu_%.c,%,$(wildcard $(CUDA_CPU:%=tests/test_gpu_%.c))),$(eval \
+	$(call cuda_cpu_rule,$t,$(call obj,tests/test_gpu_$t.c))))
+$(eval $(call cuda_cpu_rule,token_loop,$(call obj,tests/cuda_cpu/token_loop.c)))
+$(eval $(call cuda_cpu_rule,orders,$(BUILD)/cuda_cpu/tests/cuda_cpu/orders.cu.o))
 $(BUILD)/cuda_cpu/%.cu.o: %.cu | $(PROTO_C)
 	@mkdir -p $(@D)
 	$(call say,CXX )$(CXX) -Itests/cuda_cpu $(CPPFLAGS) $(CUDA_CPU_FLAGS) -Wno-unknown-pragmas \
@@ -205,7 +208,7 @@ bench-start: all
 		mv $(BENCH_DIR)/start-$(SIZE_GIB).part $(BENCH_DIR)/start-$(SIZE_GIB).gguf; }
 	$(BUILD)/bin/start --model $(BENCH_DIR)/start-$(SIZE_GIB).gguf
 
-SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch] tests/*/*.cc)
+SOURCES := $(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cu) $(FOLDERS:%=%/*.cuh) proto/*.h tests/*/*.[ch] tests/*/*.cc tests/*/*.cu)
 # A struct error is written by who fails, which cppcheck takes for a use of nothing: ctuuninitvar.
 lint: $(PROTO_C)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr \
