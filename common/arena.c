@@ -283,10 +283,10 @@ arena_compare(const struct arena *arena, const struct arena_want *want, struct e
 	if (want->bytes != arena->bytes)
 		return error_set(err, -EBADMSG, "arena: %" PRIu64 " bytes, want %" PRIu64,
 				 arena->bytes, want->bytes);
-	if (want->fingerprint != head->fingerprint)
+	if (want->stamp != head->stamp)
 		return error_set(err, -EBADMSG,
-				 "arena: model fingerprint %016" PRIx64 ", want %016" PRIx64,
-				 head->fingerprint, want->fingerprint);
+				 "arena: its files' stamp is %016" PRIx64 ", want %016" PRIx64,
+				 head->stamp, want->stamp);
 	if (want->layout_hash != head->layout_hash)
 		return error_set(err, -EBADMSG, "arena: layout %016" PRIx64 ", want %016" PRIx64,
 				 head->layout_hash, want->layout_hash);

@@ -28,7 +28,7 @@
 #include "common/error.h"
 #include "common/gguf.h"
 
-#define ARENA_MAGIC 0x31616e6572616568ull /* "hearena1" */
+#define ARENA_MAGIC 0x32616e6572616568ull /* "hearena2" */
 #define ARENA_SLICE_ALIGN (2ull << 20)    /* a huge page: none belongs to two slices */
 
 struct arena_tensor {
@@ -77,8 +77,9 @@ struct arena_expert {
 
 struct arena_head {
 	uint64_t magic;
-	uint64_t bytes; /* of the whole memfd; a multiple of ARENA_SLICE_ALIGN */
-	uint64_t fingerprint;
+	uint64_t bytes;       /* of the whole memfd; a multiple of ARENA_SLICE_ALIGN */
+	uint64_t stamp;       /* of the very files: each header, size and time of change */
+	uint64_t fingerprint; /* of the model, by its content; 0: nobody has asked for it */
 	uint64_t layout_hash; /* of the tables */
 	uint64_t flags;
 	uint64_t budget_bytes; /* as it was asked for; 0 without ARENA_BUDGET */
@@ -119,10 +120,10 @@ int arena_create(struct arena *ret, uint64_t bytes, enum arena_pages want, struc
 int arena_advise(const struct arena *arena, enum arena_pages want, struct error *err);
 
 /* Maps an arena that a state message named, and checks its directory.  `want` (may be NULL) is what
- * the message said of it: another fingerprint, layout or size is refused with both values. */
+ * the message said of it: another stamp, layout or size is refused with both values. */
 struct arena_want {
 	uint64_t bytes;
-	uint64_t fingerprint;
+	uint64_t stamp;
 	uint64_t layout_hash;
 };
 int arena_attach(struct arena *ret, const char *path, bool writable, const struct arena_want *want,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROFILE_HEAD "hearth-profile 1 %016" PRIx64 " %" PRIu32 " %" PRIu32 "\n"
+#define PROFILE_HEAD "hearth-profile 2 %016" PRIx64 " %" PRIu32 " %" PRIu32 "\n"
 #define HEAD_BYTES 96u
 #define COUNT_BYTES 21u /* of the largest one and what stands behind it */
 

@@ -1,7 +1,7 @@
 /* How often each expert was chosen, as a file that outlives all processes: the worker writes it,
  * the loader keeps the most used experts in RAM by it.  Text: a line
  *
- *   hearth-profile 1 <fingerprint of the model's files, 16 hex digits> <layers> <experts>
+ *   hearth-profile 2 <fingerprint of the model by its content, 16 hex digits> <layers> <experts>
  *
  * then one line of <experts> counts for each layer. */
 #ifndef HEARTH_COMMON_PROFILE_H

@@ -14,7 +14,7 @@ attach(struct arena *ret, const Hearth__Arena *named, const struct arena_head *h
        struct error *why)
 {
 	struct arena_want want = { .bytes = head->bytes,
-				   .fingerprint = head->fingerprint,
+				   .stamp = head->stamp,
 				   .layout_hash = head->layout_hash };
 	int rc = arena_attach(ret, named->path, true, &want, why);
 
@@ -33,13 +33,12 @@ take(struct arena *ret, const Hearth__State *pinner, const struct arena_head *he
 		error_set(why, -ENOENT, "the pinner has none");
 		return false;
 	}
-	if (named->bytes != head->bytes || named->fingerprint != head->fingerprint ||
+	if (named->bytes != head->bytes || named->stamp != head->stamp ||
 	    named->layout_hash != head->layout_hash || pinner->n_slices != head->n_slices) {
 		error_set(why, -EBADMSG,
 			  "the pinner's is of model %016" PRIx64 " layout %016" PRIx64
 			  ", want %016" PRIx64 " %016" PRIx64,
-			  named->fingerprint, named->layout_hash, head->fingerprint,
-			  head->layout_hash);
+			  named->stamp, named->layout_hash, head->stamp, head->layout_hash);
 		return false;
 	}
 	if (attach(ret, named, head, why) < 0)
@@ -68,18 +67,17 @@ adopt_arena(struct arena *ret, const char *dir, const struct arena_head *head, b
 }
 
 static bool
-look_at_set(const Hearth__Arena *named, uint64_t fingerprint, uint64_t budget, uint64_t n,
-	    bool *ret)
+look_at_set(const Hearth__Arena *named, uint64_t stamp, uint64_t budget, uint64_t n, bool *ret)
 {
 	struct arena arena;
 	struct error why;
 	bool same;
 
-	if (!named || !named->path || !named->path[0] || named->fingerprint != fingerprint ||
+	if (!named || !named->path || !named->path[0] || named->stamp != stamp ||
 	    arena_attach(&arena, named->path, false, NULL, &why) < 0)
 		return false;
-	same = arena.experts && arena.head->fingerprint == fingerprint &&
-	       arena.head->budget_bytes == budget && arena.head->n_experts == n;
+	same = arena.experts && arena.head->stamp == stamp && arena.head->budget_bytes == budget &&
+	       arena.head->n_experts == n;
 	for (uint64_t i = 0; i < n && same; i++)
 		ret[i] = arena.experts[i].role_offset[0] != 0;
 	arena_close(&arena);
@@ -87,7 +85,7 @@ look_at_set(const Hearth__Arena *named, uint64_t fingerprint, uint64_t budget, u
 }
 
 bool
-adopt_resident(const char *dir, uint64_t fingerprint, uint64_t budget, uint64_t n, bool *ret)
+adopt_resident(const char *dir, uint64_t stamp, uint64_t budget, uint64_t n, bool *ret)
 {
 	Hearth__State *pinner;
 	struct error why;
@@ -95,7 +93,7 @@ adopt_resident(const char *dir, uint64_t fingerprint, uint64_t budget, uint64_t 
 
 	if (board_ask(dir, "pinner", ASK_MS, &pinner, &why) < 0)
 		return false;
-	taken = look_at_set(pinner->arena, fingerprint, budget, n, ret);
+	taken = look_at_set(pinner->arena, stamp, budget, n, ret);
 	hearth__state__free_unpacked(pinner, NULL);
 	return taken;
 }

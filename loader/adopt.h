@@ -16,6 +16,6 @@ bool adopt_arena(struct arena *ret, const char *dir, const struct arena_head *he
 
 /* With a budget: the pinner's arena is of this model and this budget; ret[0 .. n-1] are the experts
  * (layers, experts) that are resident in it.  False: it has no such arena. */
-bool adopt_resident(const char *dir, uint64_t fingerprint, uint64_t budget, uint64_t n, bool *ret);
+bool adopt_resident(const char *dir, uint64_t stamp, uint64_t budget, uint64_t n, bool *ret);
 
 #endif

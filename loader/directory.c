@@ -13,6 +13,7 @@ directory_head(const struct placement *placement, const struct model_files *file
 	struct arena_head head = {
 		.magic = ARENA_MAGIC,
 		.bytes = placement->bytes,
+		.stamp = files->stamp,
 		.fingerprint = files->fingerprint,
 		.tensors_offset = placement->tensors_offset,
 		.n_tensors = files->n_tensors,

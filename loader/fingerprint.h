@@ -1,6 +1,7 @@
 /* What a model is, by its content: the same for a copy of its files and for a pack made from them,
- * another for any other model, quant or split.  It reads a few KiB, so it can be asked at each
- * start; that every byte is right is what checksums are for.
+ * another for any other model, quant or split: what a pack and a profile are kept by.  (The stamp
+ * of model_files.h is of the very files, and changes with a copy.)  It reads a few KiB, so it can
+ * be asked at each start; that every byte is right is what checksums are for.
  *
  * XXH3-64 of, in this order: the first file's GGUF header, as it stands there; for each tensor in
  * the order of names its name (64 bytes), type, number of dimensions, the four dimensions and its

@@ -10,10 +10,26 @@
 #include "common/model.h"
 #include "loader/adopt.h"
 #include "loader/directory.h"
+#include "loader/fingerprint.h"
 #include "loader/load_board.h"
 #include "loader/load_budget.h"
 #include "loader/load_choice.h"
 #include "loader/load_pages.h"
+
+static int
+plan_checksums(struct load *load, struct error *err)
+{
+	const struct model_files *files = &load->files;
+	int rc = checksum_plan_open(&load->plan, files->tensors, files->n_tensors,
+				    load->placement.n_slices, err);
+
+	if (rc == 0 && files->hashes && files->n_hashes != load->plan.n_units)
+		rc = error_set(err, -EBADMSG, "%s: %" PRIu64 " checksums, want %" PRIu64,
+			       files->shards[0].path, files->n_hashes, load->plan.n_units);
+	if (rc == 0 && load_has_window(load))
+		rc = load_budget_keep(load, err);
+	return rc;
+}
 
 int
 load_plan(struct load *load, struct error *err)
@@ -29,7 +45,10 @@ load_plan(struct load *load, struct error *err)
 	if (rc < 0)
 		return rc;
 	snprintf(load->name, sizeof(load->name), "%s", model.name);
-	rc = load_budget_plan(load, &model, err);
+	if (load->options->profile && files->fingerprint == 0)
+		rc = fingerprint_read(files, &files->fingerprint, err);
+	if (rc == 0)
+		rc = load_budget_plan(load, &model, err);
 	model_close(&model);
 	if (rc < 0)
 		return rc;
@@ -46,14 +65,7 @@ load_plan(struct load *load, struct error *err)
 	load->checksums = calloc(load->placement.n_slices, sizeof(*load->checksums));
 	if (!load->filled || !load->checksums)
 		return error_sys(err, -ENOMEM, "%" PRIu32 " slices", load->placement.n_slices);
-	rc = checksum_plan_open(&load->plan, files->tensors, files->n_tensors,
-				load->placement.n_slices, err);
-	if (rc == 0 && files->hashes && files->n_hashes != load->plan.n_units)
-		rc = error_set(err, -EBADMSG, "%s: %" PRIu64 " checksums, want %" PRIu64,
-			       files->shards[0].path, files->n_hashes, load->plan.n_units);
-	if (rc == 0 && load_has_window(load))
-		rc = load_budget_keep(load, err);
-	return rc;
+	return plan_checksums(load, err);
 }
 
 /* A sealed arena is whole; a checksum that nobody recorded is taken from its bytes. */

@@ -22,6 +22,7 @@ fill_arena(const struct load *load, Hearth__Arena *named)
 	board_text(&named->path, "%s", path);
 	named->bytes = load->arena.bytes;
 	named->inode = load->arena.inode;
+	named->stamp = load->head.stamp;
 	named->fingerprint = load->head.fingerprint;
 	named->layout_hash = load->head.layout_hash;
 }

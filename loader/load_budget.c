@@ -51,8 +51,7 @@ take_warm_set(struct load *load, const struct model *model)
 	bool *in = calloc(n + 1, sizeof(*in)), taken;
 
 	taken = in && !load->without_pool && load->options->dir &&
-		adopt_resident(load->options->dir, load->files.fingerprint, load->resident.budget,
-			       n, in);
+		adopt_resident(load->options->dir, load->files.stamp, load->resident.budget, n, in);
 	if (taken)
 		resident_take(&load->resident, model, in);
 	free(in);

@@ -230,7 +230,7 @@ check_quant(const struct model_files *files, struct error *err)
 }
 
 static uint64_t
-fingerprint(const struct model_files *files)
+stamp(const struct model_files *files)
 {
 	XXH3_state_t state;
 
@@ -268,7 +268,7 @@ model_files_open(struct model_files *ret, const char *path, struct error *err)
 		model_files_close(&files);
 		return rc;
 	}
-	files.fingerprint = fingerprint(&files);
+	files.stamp = stamp(&files);
 	*ret = files;
 	return 0;
 }

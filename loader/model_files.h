@@ -12,12 +12,16 @@ struct model_files {
 	uint64_t n_tensors;
 	struct arena_tensor *tensors; /* by shard and its order; slice and offset are still 0 */
 	uint64_t bytes;               /* of all tensors */
-	uint64_t fingerprint;         /* XXH3 of each header, size and time of change */
+	/* Of the very files, as they lie there: XXH3 of each header, size and time of change.  A
+	 * warm arena is of one stamp. */
+	uint64_t stamp;
+	/* Of the model, whatever its files are called and wherever they were copied to
+	 * (loader/fingerprint.h); of a pack, of the model it was made from; 0: not read yet. */
+	uint64_t fingerprint;
 	/* Of a pack (loader/pack.h), which is one shard. */
 	uint64_t *hashes; /* (n_hashes) what each checksum unit must have; NULL: no pack */
 	uint64_t n_hashes;
-	uint64_t pack_fingerprint; /* of the model it was made from */
-	bool aligned;              /* its experts' ranges are whole blocks */
+	bool aligned; /* its experts' ranges are whole blocks */
 };
 
 int model_files_open(struct model_files *ret, const char *path, struct error *err);

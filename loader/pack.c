@@ -261,7 +261,7 @@ take_directory(struct model_files *files, const struct pack_head *head, uint8_t 
 		rc = check_places(files, err);
 	if (rc < 0)
 		return rc;
-	files->pack_fingerprint = head->fingerprint;
+	files->fingerprint = head->fingerprint;
 	files->n_hashes = head->n_hashes;
 	files->hashes = malloc((head->n_hashes + 1) * sizeof(*files->hashes));
 	if (!files->hashes)
@@ -277,11 +277,11 @@ check_fingerprint(const struct model_files *files, struct error *err)
 	uint64_t fingerprint = 0;
 	int rc = fingerprint_read(files, &fingerprint, err);
 
-	if (rc == 0 && fingerprint != files->pack_fingerprint)
+	if (rc == 0 && fingerprint != files->fingerprint)
 		rc = error_set(err, -EBADMSG,
 			       "%s: says it is of the model %016" PRIx64 ", and holds %016" PRIx64
 			       ": damaged or put together from two",
-			       files->shards[0].path, files->pack_fingerprint, fingerprint);
+			       files->shards[0].path, files->fingerprint, fingerprint);
 	return rc;
 }
 

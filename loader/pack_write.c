@@ -328,11 +328,11 @@ pack_check(struct model_files *pack, const struct model_files *files, struct err
 	int rc;
 
 	rc = fingerprint_read(files, &fingerprint, err);
-	if (rc == 0 && fingerprint != pack->pack_fingerprint)
+	if (rc == 0 && fingerprint != pack->fingerprint)
 		rc = error_set(err, -EEXIST,
 			       "%s: is there already, and is of the model %016" PRIx64
 			       ", want %016" PRIx64 " (%s)",
-			       pack->shards[0].path, pack->pack_fingerprint, fingerprint,
+			       pack->shards[0].path, pack->fingerprint, fingerprint,
 			       files->shards[0].path);
 	if (rc == 0)
 		rc = open_units(pack, &placement, &plan, &unit, err);

@@ -16,7 +16,7 @@ static int
 registrar_attach(struct pinner *pinner, const Hearth__Arena *named, struct error *err)
 {
 	struct arena_want want = { .bytes = named->bytes,
-				   .fingerprint = named->fingerprint,
+				   .stamp = named->stamp,
 				   .layout_hash = named->layout_hash };
 	struct pin_plan plan = { 0 };
 	struct arena arena;
@@ -93,6 +93,7 @@ registrar_publish_arena(struct pinner *pinner, const Hearth__State *loader, stru
 		board_text(&named->path, "%s", path);
 		named->bytes = arena->bytes;
 		named->inode = arena->inode;
+		named->stamp = arena->head->stamp;
 		named->fingerprint = arena->head->fingerprint;
 		named->layout_hash = arena->head->layout_hash;
 		for (size_t i = 0; i < state->n_slices; i++) {

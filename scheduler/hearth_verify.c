@@ -109,7 +109,7 @@ static int
 verify_arena(const Hearth__State *loader, bool json, struct error *err)
 {
 	struct arena_want want = { .bytes = loader->arena->bytes,
-				   .fingerprint = loader->arena->fingerprint,
+				   .stamp = loader->arena->stamp,
 				   .layout_hash = loader->arena->layout_hash };
 	struct checksum_plan plan = { 0 };
 	struct arena arena = { 0 };

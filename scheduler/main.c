@@ -25,7 +25,7 @@ struct scheduler {
 	struct server *front;
 	struct watch *watches[N_STAGES]; /* of the others; the scheduler's own is NULL */
 	uint64_t restarts;               /* of this stage, so far */
-	uint64_t fingerprint; /* of the model that the tokenizer is of; valid once decided */
+	uint64_t stamp; /* of the model that the tokenizer is of; valid once decided */
 	bool decided;
 };
 
@@ -50,7 +50,7 @@ scheduler_decide(struct scheduler *scheduler, const Hearth__State *from)
 	if (tokenizer)
 		error_set(&note, 0, "%s, %" PRIu32 " tokens", tokenizer_name(tokenizer),
 			  tokenizer_vocabulary(tokenizer));
-	scheduler->fingerprint = from->arena->fingerprint;
+	scheduler->stamp = from->arena->stamp;
 	scheduler->decided = true;
 	state = board_edit(scheduler->board);
 	board_text(&state->model, "%s", from->model);
@@ -77,7 +77,7 @@ scheduler_follow(struct scheduler *scheduler)
 		if (!scheduler->decided)
 			scheduler_decide(scheduler, from);
 		else
-			same = from->arena->fingerprint == scheduler->fingerprint;
+			same = from->arena->stamp == scheduler->stamp;
 	}
 	away_find(states, &why);
 	serving_away(&scheduler->serving, why.text);

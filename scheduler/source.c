@@ -35,7 +35,7 @@ source_read(const Hearth__State *from, struct tokenizer **ret, struct error *not
 	    struct error *err)
 {
 	struct arena_want want = { .bytes = from->arena->bytes,
-				   .fingerprint = from->arena->fingerprint,
+				   .stamp = from->arena->stamp,
 				   .layout_hash = from->arena->layout_hash };
 	struct arena arena = { 0 };
 	int code = arena_attach(&arena, from->arena->path, false, &want, err);

@@ -59,10 +59,11 @@ json_of_reader(const Hearth__Reader *reader, uint64_t now_ns)
 static json_t *
 json_of_arena(const Hearth__Arena *arena)
 {
-	return json_pack("{s:s, s:I, s:I, s:o, s:o}", "path", arena->path, "bytes",
-			 (json_int_t)arena->bytes, "inode", (json_int_t)arena->inode, "fingerprint",
-			 stack_json_hex(arena->fingerprint), "layout_hash",
-			 stack_json_hex(arena->layout_hash));
+	return json_pack("{s:s, s:I, s:I, s:o, s:o?, s:o}", "path", arena->path, "bytes",
+			 (json_int_t)arena->bytes, "inode", (json_int_t)arena->inode, "stamp",
+			 stack_json_hex(arena->stamp), "fingerprint",
+			 arena->fingerprint ? stack_json_hex(arena->fingerprint) : NULL,
+			 "layout_hash", stack_json_hex(arena->layout_hash));
 }
 
 static json_t *

@@ -83,7 +83,8 @@ arena_make(struct arena *ret, const struct tiny *tiny)
 	*head = (struct arena_head){
 		.magic = ARENA_MAGIC,
 		.bytes = ret->bytes,
-		.fingerprint = 0x1234 + tiny->seed,
+		.stamp = 0x1234 + tiny->seed,
+		.fingerprint = 0x5678 + tiny->seed,
 		.tensors_offset = TENSORS_AT,
 		.n_tensors = gguf.n_tensors,
 		.slices_offset = TENSORS_AT + gguf.n_tensors * sizeof(*tensors),

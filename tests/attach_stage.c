@@ -59,7 +59,7 @@ loader_make(struct attach_stage *stage)
 	board_text(&named->path, "%s", path);
 	named->bytes = stage->arena.bytes;
 	named->inode = stage->arena.inode;
-	named->fingerprint = stage->arena.head->fingerprint;
+	named->stamp = stage->arena.head->stamp;
 	named->layout_hash = stage->arena.head->layout_hash;
 	board_slices(stage->loader, (uint32_t)stage->arena.head->n_slices);
 }

@@ -75,7 +75,7 @@ attach_model(struct bench_decode *decode)
 {
 	Hearth__State *loader = bench_ask_board(decode->dir, "loader");
 	struct arena_want want = { .bytes = loader->arena->bytes,
-				   .fingerprint = loader->arena->fingerprint,
+				   .stamp = loader->arena->stamp,
 				   .layout_hash = loader->arena->layout_hash };
 	struct error err = { "" };
 

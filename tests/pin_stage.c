@@ -28,7 +28,7 @@ make_loader(void)
 	board_text(&named->path, "%s", path);
 	named->bytes = pinning.arena.bytes;
 	named->inode = pinning.arena.inode;
-	named->fingerprint = pinning.arena.head->fingerprint;
+	named->stamp = pinning.arena.head->stamp;
 	named->layout_hash = pinning.arena.head->layout_hash;
 	board_slices(pinning.loader, SLICES);
 }

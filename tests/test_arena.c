@@ -33,7 +33,7 @@ setup(void **state)
 	head = (void *)arena.base;
 	*head = (struct arena_head){ .magic = ARENA_MAGIC,
 				     .bytes = arena.bytes,
-				     .fingerprint = 11,
+				     .stamp = 11,
 				     .tensors_offset = 4096,
 				     .n_tensors = 2,
 				     .slices_offset = 8192,
@@ -97,7 +97,7 @@ static void
 another_identity_is_refused_with_both_values(void **state)
 {
 	struct arena_want want = { .bytes = arena.bytes,
-				   .fingerprint = 12,
+				   .stamp = 12,
 				   .layout_hash = arena.head->layout_hash };
 	struct arena other;
 
@@ -105,7 +105,7 @@ another_identity_is_refused_with_both_values(void **state)
 	assert_int_equal(arena_attach(&other, path, false, &want, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "000000000000000b"));
 	assert_non_null(strstr(err.text, "000000000000000c"));
-	want.fingerprint = 11;
+	want.stamp = 11;
 	want.layout_hash++;
 	assert_int_equal(arena_attach(&other, path, false, &want, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "layout"));

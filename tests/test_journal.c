@@ -104,7 +104,7 @@ another_identity_empties_it(void **state)
 		struct journal journal;
 
 		if (field == 0)
-			other.fingerprint++;
+			other.stamp++;
 		if (field == 1)
 			other.layout_hash++;
 		if (field == 2)

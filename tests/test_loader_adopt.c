@@ -78,7 +78,7 @@ show_arena(struct warm *warm)
 	board_text(&named->path, "%s", path);
 	named->bytes = warm->arena.bytes;
 	named->inode = warm->arena.inode;
-	named->fingerprint = warm->head.fingerprint;
+	named->stamp = warm->head.stamp;
 	named->layout_hash = warm->head.layout_hash;
 	assert_int_equal(board_slices(state, SLICES), 0);
 	state->slices[0]->state = HEARTH__SLICE_STATE__SLICE_REGISTERED;
@@ -203,7 +203,7 @@ another_model_or_layout_is_not_taken(void **state)
 
 	show_arena(warm);
 	head = warm->head;
-	head.fingerprint++;
+	head.stamp++;
 	assert_false(adopt_arena(&arena, folder, &head, filled, checksums, &why));
 	assert_non_null(strstr(why.text, "the pinner's is of model"));
 	head = warm->head;
@@ -226,11 +226,11 @@ an_arena_that_is_not_what_the_pinner_says_is_not_taken(void **state)
 	struct error why;
 
 	show_arena(warm);
-	head.fingerprint++;
-	board_edit(warm->pinner)->arena->fingerprint = head.fingerprint;
+	head.stamp++;
+	board_edit(warm->pinner)->arena->stamp = head.stamp;
 	board_publish(warm->pinner);
 	assert_false(adopt_arena(&arena, folder, &head, filled, checksums, &why));
-	assert_non_null(strstr(why.text, "fingerprint"));
+	assert_non_null(strstr(why.text, "stamp"));
 }
 
 static void

@@ -10,11 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "common/endpoint.h"
+#include "common/profile.h"
+#include "loader/fingerprint.h"
 #include "loader/load.h"
+#include "loader/pack_write.h"
 #include "proto/fetch.pb-c.h"
 #include "tests/gguf_builder.h"
 #include "tests/scratch.h"
@@ -244,6 +248,81 @@ what_was_brought_is_told_to_who_asks(void **state)
 	hearth__state__free_unpacked(said, NULL);
 }
 
+/* So far as to know which experts stay; the line of a refusal is in err. */
+static int
+plan_with(const char *path, const char *profile)
+{
+	options = (struct load_options){ .dir = scratch.dir,
+					 .model = path,
+					 .read = "buffered",
+					 .resident_gib = BUDGET_GIB,
+					 .profile = profile,
+					 .io = &io,
+					 .cache = &cache,
+					 .populate = &populate_system,
+					 .root = LARGE };
+	load = (struct load){
+		.options = &options, .service = &service, .board = board, .arena = { .fd = -1 }
+	};
+	return load_plan(&load, &err);
+}
+
+/* A profile by which the last experts of the last layer are the most used. */
+static void
+make_profile(const char *path)
+{
+	uint64_t counts[LAYERS * 8] = { 0 };
+	struct profile_shape shape = { .layers = LAYERS, .experts = 8 };
+	struct model_files files;
+
+	for (uint64_t i = 0; i < LAYERS * 8; i++)
+		counts[i] = i;
+	must(model_files_open(&files, model, &err));
+	must(fingerprint_read(&files, &shape.fingerprint, &err));
+	model_files_close(&files);
+	must(profile_write(path, &shape, counts, &err));
+}
+
+static void
+expect_by_profile(const char *path, const char *profile)
+{
+	must(plan_with(path, profile));
+	assert_int_equal(load.resident.n_in, 3);
+	for (uint64_t i = 0; i < LAYERS * 8; i++)
+		assert_int_equal(load.resident.in[i], i >= LAYERS * 8 - 3);
+	assert_true(load.head.fingerprint != 0);
+	load_close(&load);
+}
+
+static void
+a_copied_or_touched_model_keeps_its_profile_and_another_one_gets_none(void **state)
+{
+	const struct timespec times[2] = { { .tv_sec = 1 }, { .tv_sec = 1, .tv_nsec = 5 } };
+	struct tiny tiny = tiny_default();
+	char profile[96], copy[96], pack[96];
+	uint64_t stamp;
+
+	(void)state;
+	tiny.layers = LAYERS;
+	snprintf(profile, sizeof(profile), "%s/profile", scratch.dir);
+	snprintf(copy, sizeof(copy), "%s/copy.gguf", scratch.dir);
+	snprintf(pack, sizeof(pack), "%s/m.pack", scratch.dir);
+	make_profile(profile);
+	expect_by_profile(model, profile);
+	stamp = load.head.stamp;
+	tiny_write(&tiny, copy);
+	expect_by_profile(copy, profile);
+	must(pack_make(pack, model, &err));
+	expect_by_profile(pack, profile);
+	assert_int_equal(utimensat(AT_FDCWD, model, times, 0), 0);
+	expect_by_profile(model, profile);
+	assert_true(load.head.stamp != stamp); /* these are not the files of a warm arena */
+	tiny.seed = 99;
+	tiny_write(&tiny, copy);
+	assert_int_equal(plan_with(copy, profile), -EBADMSG);
+	assert_non_null(strstr(err.text, "(of this model)"));
+}
+
 #define BUDGET_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -254,6 +333,7 @@ main(void)
 		BUDGET_TEST(room_that_has_come_makes_them_buffered),
 		BUDGET_TEST(room_as_before_changes_nothing),
 		BUDGET_TEST(what_was_brought_is_told_to_who_asks),
+		BUDGET_TEST(a_copied_or_touched_model_keeps_its_profile_and_another_one_gets_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ a_model_in_one_file_has_one_shard(void **state)
 static void
 any_shard_finds_its_siblings(void **state)
 {
-	uint64_t fingerprint = 0;
+	uint64_t stamp = 0;
 
 	(void)state;
 	write_parts();
@@ -121,8 +121,8 @@ any_shard_finds_its_siblings(void **state)
 		assert_int_equal(files.tensors[0].shard, 0);
 		assert_int_equal(files.tensors[files.n_tensors - 1].shard, PARTS - 1);
 		assert_non_null(gguf_find(&files.shards[0].gguf, "general.architecture"));
-		assert_true(part == 0 || files.fingerprint == fingerprint);
-		fingerprint = files.fingerprint;
+		assert_true(part == 0 || files.stamp == stamp);
+		stamp = files.stamp;
 		model_files_close(&files);
 	}
 }
@@ -329,7 +329,7 @@ what_is_no_file_is_refused(void **state)
 }
 
 static void
-a_changed_file_has_another_fingerprint(void **state)
+a_changed_file_has_another_stamp(void **state)
 {
 	const struct timespec times[2] = { { .tv_sec = 1 }, { .tv_sec = 1, .tv_nsec = 5 } };
 	struct tiny tiny = tiny_default();
@@ -340,11 +340,11 @@ a_changed_file_has_another_fingerprint(void **state)
 	(void)state;
 	tiny_write(&tiny, in_folder("one.gguf"));
 	assert_int_equal(model_files_open(&files, in_folder("one.gguf"), &err), 0);
-	before = files.fingerprint;
+	before = files.stamp;
 	model_files_close(&files);
 	assert_int_equal(utimensat(AT_FDCWD, in_folder("one.gguf"), times, 0), 0);
 	assert_int_equal(model_files_open(&files, in_folder("one.gguf"), &err), 0);
-	assert_true(files.fingerprint != before);
+	assert_true(files.stamp != before);
 	model_files_close(&files);
 }
 
@@ -395,7 +395,7 @@ main(void)
 		FILES_TEST(a_tensor_in_two_shards_is_told),
 		FILES_TEST(a_count_of_tensors_that_does_not_add_up_is_told),
 		FILES_TEST(what_is_no_file_is_refused),
-		FILES_TEST(a_changed_file_has_another_fingerprint),
+		FILES_TEST(a_changed_file_has_another_stamp),
 		FILES_TEST(a_long_header_is_read_to_its_end),
 	};
 

@@ -119,7 +119,7 @@ show(const struct load *load, uint32_t filled)
 	shared_memory_path(path, load->arena.fd);
 	board_text(&named->path, "%s", path);
 	named->bytes = load->arena.bytes;
-	named->fingerprint = load->head.fingerprint;
+	named->stamp = load->head.stamp;
 	named->layout_hash = load->head.layout_hash;
 	assert_int_equal(board_slices(state, SLICES), 0);
 	for (uint32_t i = 0; i < filled; i++) {
@@ -172,8 +172,7 @@ another_process_can_attach_and_not_write(void **state)
 	load_whole(&load, &options);
 	snprintf(path, sizeof(path), "%s", board_edit(board)->arena->path);
 	board_publish(board);
-	want =
-	    (struct arena_want){ load.arena.bytes, load.head.fingerprint, load.head.layout_hash };
+	want = (struct arena_want){ load.arena.bytes, load.head.stamp, load.head.layout_hash };
 	assert_int_equal(arena_attach(&arena, path, true, &want, &err), -EPERM);
 	assert_int_equal(arena_attach(&arena, path, false, &want, &err), 0);
 	assert_int_equal(arena.inode, load.arena.inode);

@@ -202,7 +202,7 @@ show(const struct load *load)
 	shared_memory_path(path, load->arena.fd);
 	board_text(&named->path, "%s", path);
 	named->bytes = load->arena.bytes;
-	named->fingerprint = load->head.fingerprint;
+	named->stamp = load->head.stamp;
 	named->layout_hash = load->head.layout_hash;
 	assert_int_equal(board_slices(state, SLICES), 0);
 	for (uint32_t i = 0; i < SLICES; i++) {

@@ -72,7 +72,7 @@ what_is_written_is_read(void **state)
 	file = fopen(path(), "r");
 	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
 	fclose(file);
-	assert_string_equal(text, "hearth-profile 1 00c0ffee12345678 2 3\n"
+	assert_string_equal(text, "hearth-profile 2 00c0ffee12345678 2 3\n"
 				  "0 1 18446744073709551615\n7 0 123456789012345\n");
 	assert_int_equal(profile_write(path(), &shape, later, &err), 0);
 	assert_int_equal(profile_read(path(), &shape, got, &err), 0);
@@ -121,17 +121,17 @@ refused(const char *text, const char *says)
 	assert_int_equal(got[0], 42);
 }
 
-#define HEAD "hearth-profile 1 00c0ffee12345678 2 3\n"
+#define HEAD "hearth-profile 2 00c0ffee12345678 2 3\n"
 
 static void
 what_is_no_profile_of_this_model_is_refused_with_both_values(void **state)
 {
 	(void)state;
 	refused("", "begins with \"\"");
-	refused("hearth-profile 1 00c0ffee12345679 2 3\n1 2 3\n4 5 6\n", "00c0ffee12345679");
-	refused("hearth-profile 1 00c0ffee12345679 2 3\n1 2 3\n4 5 6\n", "00c0ffee12345678");
-	refused("hearth-profile 1 00c0ffee12345678 3 2\n1 2\n3 4\n5 6\n", " 3 2\"");
-	refused("hearth-profile 2 00c0ffee12345678 2 3\n1 2 3\n4 5 6\n", "profile 2");
+	refused("hearth-profile 2 00c0ffee12345679 2 3\n1 2 3\n4 5 6\n", "00c0ffee12345679");
+	refused("hearth-profile 2 00c0ffee12345679 2 3\n1 2 3\n4 5 6\n", "00c0ffee12345678");
+	refused("hearth-profile 2 00c0ffee12345678 3 2\n1 2\n3 4\n5 6\n", " 3 2\"");
+	refused("hearth-profile 1 00c0ffee12345678 2 3\n1 2 3\n4 5 6\n", "profile 1");
 	refused(HEAD, "layer 0");
 	refused(HEAD "1 2 3\n", "layer 1");
 	refused(HEAD "1 2\n3 4 5 6\n", "layer 0");

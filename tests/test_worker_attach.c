@@ -214,11 +214,11 @@ an_arena_that_is_not_the_one_named_is_refused_and_tried_again(void **state)
 
 	loader_fill_all(stage);
 	pinner = board_edit(stage->pinner.board);
-	pinner->arena->fingerprint ^= 1;
+	pinner->arena->stamp ^= 1;
 	board_publish(stage->pinner.board);
 	worker_prepare(stage);
 	assert_int_equal(attach_open(&stage->attached, &stage->config, &stage->err), -EIO);
-	assert_non_null(strstr(stage->err.text, "fingerprint"));
+	assert_non_null(strstr(stage->err.text, "stamp"));
 	assert_int_equal(error_exit_code(-EIO), EXIT_SYSTEM);
 	worker_leave(stage);
 }

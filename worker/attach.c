@@ -41,7 +41,7 @@ attach_arena(struct attached *attached, const struct attach_config *config, stru
 	named = upstream->state->arena;
 	rc = arena_attach(&attached->arena, named->path, false,
 			  &(struct arena_want){ .bytes = named->bytes,
-						.fingerprint = named->fingerprint,
+						.stamp = named->stamp,
 						.layout_hash = named->layout_hash },
 			  err);
 	if (rc < 0)
@@ -161,7 +161,7 @@ attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
 		.need_experts = table_need,
 		.need_arg = &attached->table,
 	};
-	struct journal_identity identity = { .fingerprint = arena->head->fingerprint,
+	struct journal_identity identity = { .stamp = arena->head->stamp,
 					     .layout_hash = arena->head->layout_hash,
 					     .context = attached->context };
 	int rc = attached->ops->open(&attached->compute, &config, err);
@@ -186,6 +186,11 @@ attach_usage(struct attached *attached, const char *profile, struct error *err)
 
 	if (profile == NULL)
 		return 0;
+	if (shape.fingerprint == 0)
+		return error_set(err, -EINVAL,
+				 "--profile %s: the loader was started without --profile, want it "
+				 "for both",
+				 profile);
 	rc = lender_ask(&attached->lender, "profile", usage_bytes(&shape),
 			HEARTH__PLACE__PLACE_HOST, false, &lent, NULL, err);
 	if (rc == 0)

@@ -129,7 +129,7 @@ static int
 attach_heat(struct attached *attached, const struct attach_config *config, struct error *err)
 {
 	const struct model *model = &attached->model;
-	const struct profile_shape shape = { .fingerprint = attached->arena.head->fingerprint,
+	const struct profile_shape shape = { .fingerprint = attached->arena.head->stamp,
 					     .layers = model->n_layers,
 					     .experts = model->n_experts };
 	struct slot_policy policy = { .layers = model->n_layers,

@@ -11,7 +11,7 @@
 
 /* Whose keys and values: under any other name their bits may differ. */
 struct journal_identity {
-	uint64_t fingerprint; /* of the model's files */
+	uint64_t stamp; /* of the model's files */
 	uint64_t layout_hash;
 	uint64_t kernels; /* journal_kernels() */
 	uint64_t context; /* positions the KV cache has room for */

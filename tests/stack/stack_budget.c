@@ -6,9 +6,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/stack_run.h"
@@ -67,15 +70,30 @@ whole_model(struct bits *ret)
 }
 
 static void
+copy_model(const char *to)
+{
+	int from = open(stack_path(DEMO), O_RDONLY | O_CLOEXEC);
+	int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct stat st;
+
+	assert_true(from >= 0 && fd >= 0);
+	assert_int_equal(fstat(from, &st), 0);
+	assert_int_equal(sendfile(fd, from, NULL, (size_t)st.st_size), st.st_size);
+	close(from);
+	close(fd);
+}
+
+static void
 a_budget_changes_no_bit(void **state)
 {
 	static const char *const budgets[] = { LEAST, SOME, "0.006", "1" };
 	static const char *const readers[] = { "buffered", "direct" };
-	char profile[128];
+	char profile[128], copy[128];
 	struct bits whole;
 
 	(void)state;
 	snprintf(profile, sizeof(profile), "%s/profile", stack_runtime);
+	snprintf(copy, sizeof(copy), "%s/copy.gguf", stack_runtime);
 	whole_model(&whole);
 	/* The first stack records a profile that the others choose by. */
 	for (uint32_t i = 0; i < 8; i++) {
@@ -86,6 +104,13 @@ a_budget_changes_no_bit(void **state)
 		run_do(WORDS("verify", "--name", "some"));
 		down("some");
 	}
+	/* It is the model's, not the file's. */
+	copy_model(copy);
+	run_do(WORDS("up", copy, "--name", "some", "--device", "cpu", "--resident-gib", SOME,
+		     "--profile", profile));
+	expect_bits(&whole, "some");
+	down("some");
+	assert_int_equal(unlink(copy), 0);
 	assert_int_equal(unlink(profile), 0);
 	free(whole.text);
 }
