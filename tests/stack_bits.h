@@ -19,6 +19,8 @@ void bits_close(struct bits *bits);
 
 /* `what` is said when it fails. */
 void bits_assert_same_answer(const struct bits *first, const struct bits *now, const char *what);
+/* Asks the stack again and compares. */
+void bits_assert_again(const struct bits *first, const char *name);
 void bits_assert_same_slices(const struct bits *first, const struct bits *now, const char *what);
 
 /* status.stages.STAGE.KEY, or .KEY.BELOW; the status keeps it. */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/stack_bits.h"
 #include "tests/stack_run.h"
 
 #define DEMO "tests/data/kjv-16x1m.gguf"
@@ -119,46 +120,11 @@ make_cold(const char *model)
 	close(fd);
 }
 
-struct bits {
-	uint8_t logits[4 * 4096];
-	size_t bytes;
-	char *text;
-};
-
-/* The first token's logits, and the greedy text behind them. */
-static void
-take_bits(struct bits *ret, const char *name)
-{
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/logits", stack_runtime);
-	ret->text =
-	    run_text(WORDS("ask", "--name", name, "-n", "48", "--logits", path, "Blessed are the"));
-	file = fopen(path, "rb");
-	assert_non_null(file);
-	ret->bytes = fread(ret->logits, 1, sizeof(ret->logits), file);
-	fclose(file);
-	unlink(path);
-	assert_int_equal(ret->bytes, 2048 * sizeof(float)); /* the demo model's vocabulary */
-}
-
-static void
-assert_same_bits(const struct bits *first, const char *name)
-{
-	struct bits now;
-
-	take_bits(&now, name);
-	assert_memory_equal(first->logits, now.logits, first->bytes);
-	assert_string_equal(first->text, now.text);
-	free(now.text);
-}
-
 static void
 the_way_of_reading_changes_no_bit(void **state)
 {
 	static const char *const readers[] = { "buffered", "direct" };
-	struct bits first = { .text = NULL };
+	struct bits first = { .n_logits = 0 };
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++) { /* each reader cold, then warm */
@@ -168,13 +134,13 @@ the_way_of_reading_changes_no_bit(void **state)
 			make_cold(stack_path(DEMO));
 		run_do(WORDS("up", stack_path(DEMO), "--name", "bits", "--device", "cpu", "--read",
 			     reader));
-		if (first.text)
-			assert_same_bits(&first, "bits");
+		if (first.ids)
+			bits_assert_again(&first, "bits");
 		else
-			take_bits(&first, "bits");
+			bits_take(&first, "bits");
 		down("bits");
 	}
-	free(first.text);
+	bits_close(&first);
 }
 
 static void
@@ -189,20 +155,20 @@ a_pack_changes_no_bit(void **state)
 	run_do(WORDS("pack", stack_path(DEMO), pack));
 	run_do(WORDS("pack", stack_path(DEMO), pack)); /* which checks the one that is there */
 	up("pack", DEMO);
-	take_bits(&first, "pack");
+	bits_take(&first, "pack");
 	down("pack");
 	for (uint32_t i = 0; i < 2; i++) {
 		make_cold(pack);
 		run_do(
 		    WORDS("up", pack, "--name", "pack", "--device", "cpu", "--read", readers[i]));
-		assert_same_bits(&first, "pack");
+		bits_assert_again(&first, "pack");
 		run_do(WORDS("restart", "loader", "--name", "pack"));
 		run_do(WORDS("verify", "--name", "pack"));
-		assert_same_bits(&first, "pack");
+		bits_assert_again(&first, "pack");
 		down("pack");
 	}
 	assert_int_equal(unlink(pack), 0);
-	free(first.text);
+	bits_close(&first);
 }
 
 static void
@@ -213,15 +179,15 @@ a_restart_changes_no_bit(void **state)
 
 	(void)state;
 	up("again", DEMO);
-	take_bits(&first, "again");
-	assert_same_bits(&first, "again"); /* from a warm KV cache */
+	bits_take(&first, "again");
+	bits_assert_again(&first, "again"); /* from a warm KV cache */
 	for (uint32_t i = 0; i < 4; i++) {
 		run_do(WORDS("restart", stages[i], "--name", "again"));
-		assert_same_bits(&first, "again");
+		bits_assert_again(&first, "again");
 	}
 	run_do(WORDS("verify", "--name", "again"));
 	down("again");
-	free(first.text);
+	bits_close(&first);
 }
 
 static void
@@ -232,13 +198,13 @@ threads_change_no_bit(void **state)
 	(void)state;
 	run_do(WORDS("up", stack_path(DEMO), "--name", "threads", "--device", "cpu", "--threads",
 		     "1"));
-	take_bits(&first, "threads");
+	bits_take(&first, "threads");
 	down("threads");
 	run_do(WORDS("up", stack_path(DEMO), "--name", "threads", "--device", "cpu", "--threads",
 		     "3"));
-	assert_same_bits(&first, "threads");
+	bits_assert_again(&first, "threads");
 	down("threads");
-	free(first.text);
+	bits_close(&first);
 }
 
 /* Keys and values of 512 tokens take 2 MiB, so a third of the experts have slots. */
@@ -250,17 +216,17 @@ slots_change_no_bit(void **state)
 
 	(void)state;
 	up("slots", DEMO);
-	take_bits(&first, "slots");
+	bits_take(&first, "slots");
 	down("slots");
 	run_do(WORDS("up", stack_path(DEMO), "--name", "slots", "--device", "cpu", "--ctx", "512",
 		     "--vram-mib", "5"));
 	for (uint32_t i = 0; i < 3; i++) /* while slots fill */
-		assert_same_bits(&first, "slots");
+		bits_assert_again(&first, "slots");
 	slots = stack_figure("slots", "worker", "slots");
 	assert_in_range(json_integer_value(slots), 1, 63);
 	json_decref(slots);
 	down("slots");
-	free(first.text);
+	bits_close(&first);
 }
 
 static void
@@ -323,19 +289,19 @@ two_stacks_run_side_by_side(void **state)
 	(void)state;
 	up("one", DEMO);
 	up("two", DEMO);
-	take_bits(&one, "one");
-	take_bits(&two, "two");
-	assert_memory_equal(one.logits, two.logits, one.bytes);
+	bits_take(&one, "one");
+	bits_take(&two, "two");
+	bits_assert_same_answer(&one, &two, "two stacks");
 	worker = stack_pid("two", "worker");
 	down("one");
-	assert_same_bits(&two, "two");
+	bits_assert_again(&two, "two");
 	assert_int_equal(stack_pid("two", "worker"), worker);
 	name = run_json(WORDS("status", "--json", "--name", "two"));
 	assert_string_equal(json_string_value(json_object_get(name, "name")), "two");
 	json_decref(name);
 	down("two");
-	free(one.text);
-	free(two.text);
+	bits_close(&one);
+	bits_close(&two);
 }
 
 static void
@@ -346,16 +312,16 @@ a_client_killed_while_it_reads_harms_nobody(void **state)
 
 	(void)state;
 	up("client", DEMO);
-	take_bits(&before, "client");
+	bits_take(&before, "client");
 	run_start(&client,
 		  WORDS("ask", "--name", "client", "-n", "1000", "--ignore-stop", "And it"));
 	run_read(&client, 40);
 	stack_kill(client.pid);
 	assert_int_equal(run_finish(&client), 128 + SIGKILL);
 	run_close(&client);
-	assert_same_bits(&before, "client");
+	bits_assert_again(&before, "client");
 	down("client");
-	free(before.text);
+	bits_close(&before);
 }
 
 int

@@ -14,46 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/stack_bits.h"
 #include "tests/stack_run.h"
 
 #define DEMO "tests/data/kjv-16x1m.gguf"
 #define LEAST "0.0024" /* GiB: the window alone */
 #define SOME "0.004"
-
-struct bits {
-	uint8_t logits[4 * 4096];
-	size_t bytes;
-	char *text;
-};
-
-/* The first token's logits, and the greedy text behind them. */
-static void
-take_bits(struct bits *ret, const char *name)
-{
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/logits", stack_runtime);
-	ret->text =
-	    run_text(WORDS("ask", "--name", name, "-n", "48", "--logits", path, "Blessed are the"));
-	file = fopen(path, "rb");
-	assert_non_null(file);
-	ret->bytes = fread(ret->logits, 1, sizeof(ret->logits), file);
-	fclose(file);
-	unlink(path);
-	assert_int_equal(ret->bytes, 2048 * sizeof(float)); /* the demo model's vocabulary */
-}
-
-static void
-expect_bits(const struct bits *want, const char *name)
-{
-	struct bits now;
-
-	take_bits(&now, name);
-	assert_memory_equal(want->logits, now.logits, want->bytes);
-	assert_string_equal(want->text, now.text);
-	free(now.text);
-}
 
 static void
 down(const char *name)
@@ -65,7 +31,7 @@ static void
 whole_model(struct bits *ret)
 {
 	run_do(WORDS("up", stack_path(DEMO), "--name", "whole", "--device", "cpu"));
-	take_bits(ret, "whole");
+	bits_take(ret, "whole");
 	down("whole");
 }
 
@@ -100,7 +66,7 @@ a_budget_changes_no_bit(void **state)
 		run_do(WORDS("up", stack_path(DEMO), "--name", "some", "--device", "cpu", "--read",
 			     readers[i % 2], "--resident-gib", budgets[i / 2], "--profile",
 			     profile));
-		expect_bits(&whole, "some");
+		bits_assert_again(&whole, "some");
 		run_do(WORDS("verify", "--name", "some"));
 		down("some");
 	}
@@ -112,7 +78,7 @@ a_budget_changes_no_bit(void **state)
 	down("some");
 	assert_int_equal(unlink(copy), 0);
 	assert_int_equal(unlink(profile), 0);
-	free(whole.text);
+	bits_close(&whole);
 }
 
 /* An answer of 200 tokens, with this stage killed once the first bytes are out. */
@@ -166,11 +132,11 @@ a_restarted_loader_takes_the_warm_arena_back(void **state)
 	after = stack_figure("some", "loader", "arena");
 	assert_int_equal(json_integer_value(json_object_get(before, "inode")),
 			 json_integer_value(json_object_get(after, "inode")));
-	expect_bits(&whole, "some");
+	bits_assert_again(&whole, "some");
 	json_decref(before);
 	json_decref(after);
 	down("some");
-	free(whole.text);
+	bits_close(&whole);
 }
 
 /* How many of them, how many bytes in how many reads, and how long it took. */
