@@ -10,19 +10,7 @@
 
 #include "common/device_ops.h"
 #include "common/shared_memory.h"
-
-static void
-service_make(struct service *service)
-{
-	pthread_condattr_t attr;
-
-	*service = (struct service){ .stage = "test" };
-	pthread_mutex_init(&service->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&service->wake, &attr);
-	pthread_condattr_destroy(&attr);
-}
+#include "tests/quiet_service.h"
 
 /* -- loader and pinner -- */
 
@@ -195,7 +183,7 @@ worker_prepare(struct attach_stage *stage)
 {
 	const char *dir = stage->scratch.dir;
 
-	service_make(&stage->service);
+	quiet_service_open(&stage->service, "test");
 	stage->attached = (struct attached){ 0 };
 	assert_int_equal(board_open(&stage->board, dir, "worker", &stage->err), 0);
 	assert_int_equal(upstream_open(&stage->upstream, dir, &stage->service, &stage->err), 0);
@@ -228,8 +216,7 @@ worker_leave(struct attach_stage *stage)
 		attach_close(&stage->attached);
 	upstream_close(&stage->upstream);
 	board_close(stage->board);
-	pthread_cond_destroy(&stage->service.wake);
-	pthread_mutex_destroy(&stage->service.lock);
+	quiet_service_close(&stage->service);
 }
 
 void
@@ -295,7 +282,7 @@ attach_setup(void **state)
 	struct tiny tiny = tiny_default();
 
 	scratch_open(&stage->scratch);
-	service_make(&stage->pinner_service);
+	quiet_service_open(&stage->pinner_service, "test");
 	arena_make(&stage->arena, &tiny);
 	loader_make(stage);
 	pinner_start(stage);

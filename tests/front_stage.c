@@ -17,6 +17,7 @@
 #include "common/gguf.h"
 #include "scheduler/front.h"
 #include "scheduler/work.h"
+#include "tests/quiet_service.h"
 
 #define LIMIT_SECONDS 30
 #define ASK_MS 20000
@@ -61,15 +62,9 @@ stage_main(void *arg)
 void
 front_stage_start(struct front_stage *stage)
 {
-	pthread_condattr_t monotonic;
 	struct error err;
 
-	stage->service = (struct service){ .stage = "scheduler" };
-	pthread_mutex_init(&stage->service.lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&stage->service.wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	quiet_service_open(&stage->service, "scheduler");
 	assert_int_equal(board_open(&stage->board, stage->scratch.dir, "scheduler", &err), 0);
 	assert_int_equal(
 	    serving_open(&stage->serving, &stage->service, stage->board, stage->queue_limit, &err),
@@ -103,8 +98,7 @@ front_stage_stop(struct front_stage *stage)
 	work_close(&stage->serving);
 	serving_close(&stage->serving);
 	board_close(stage->board);
-	pthread_cond_destroy(&stage->service.wake);
-	pthread_mutex_destroy(&stage->service.lock);
+	quiet_service_close(&stage->service);
 }
 
 void

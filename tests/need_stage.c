@@ -10,206 +10,12 @@
 #include <cmocka.h>
 
 #include "common/shared_memory.h"
+#include "tests/quiet_service.h"
 #include "worker/compute.h"
 
 #define TOKENS 3u
-#define POISON 0xff /* as a float: NaN */
 
 static const uint32_t ids[TOKENS] = { 5, 17, 60 };
-
-/* -- the device -- */
-
-static struct need_stage *
-stage_of(struct device *device)
-{
-	return device->impl;
-}
-
-static int
-device_make(struct device *device, uint64_t bytes, struct device_memory *ret, struct error *err)
-{
-	(void)device;
-	(void)err;
-	*ret = (struct device_memory){ .at = malloc(bytes), .bytes = bytes, .fd = -1 };
-	memset(ret->at, POISON, bytes);
-	return 0;
-}
-
-static void
-device_unmake(struct device *device, struct device_memory *memory)
-{
-	(void)device;
-	free(memory->at);
-}
-
-static int
-device_pin(struct device *device, void *at, uint64_t bytes, bool read_only, struct error *err)
-{
-	(void)device;
-	(void)at;
-	(void)bytes;
-	(void)read_only;
-	(void)err;
-	return 0;
-}
-
-static void
-device_unpin(struct device *device, void *at, uint64_t bytes)
-{
-	(void)device;
-	(void)at;
-	(void)bytes;
-}
-
-static int
-device_copy(struct device *device, void *to, const void *from, uint64_t bytes, struct error *err)
-{
-	struct need_stage *stage = stage_of(device);
-
-	(void)err;
-	assert_true(stage->n_copies < 64);
-	stage->copies[stage->n_copies++] = (struct need_copy){ to, from, bytes };
-	stage->copied++;
-	return 0;
-}
-
-static int
-device_finish(struct device *device, struct error *err)
-{
-	struct need_stage *stage = stage_of(device);
-
-	(void)err;
-	for (uint32_t i = 0; i < stage->n_copies; i++)
-		memcpy(stage->copies[i].to, stage->copies[i].from, stage->copies[i].bytes);
-	stage->n_copies = 0;
-	return 0;
-}
-
-static const struct device_ops device_ops = { .alloc = device_make,
-					      .free = device_unmake,
-					      .register_range = device_pin,
-					      .unregister_range = device_unpin,
-					      .copy_in = device_copy,
-					      .wait = device_finish };
-
-/* -- the loader -- */
-
-static uint64_t
-home_of(const struct need_stage *stage, uint32_t layer, uint32_t expert, enum role role)
-{
-	const struct experts *experts = &stage->model.layers[layer].role[role];
-
-	return experts->offset + expert * experts->stride;
-}
-
-static bool
-is_resident(const struct need_stage *stage, uint32_t layer, uint32_t expert)
-{
-	return stage->table.home[table_which(&stage->table, layer, expert)].role[0] != NULL;
-}
-
-/* The window holds what this answer brings and nothing else any more. */
-static void
-publish_experts(struct need_stage *stage, const Hearth__Fetch *fetch, Hearth__FetchedExpert *ret)
-{
-	const struct model_layer *layer = &stage->model.layers[fetch->layer];
-	uint64_t slot_bytes = model_slot_bytes(&stage->model);
-
-	memset(stage->arena.base + stage->window, POISON, stage->model.n_experts * slot_bytes);
-	for (size_t i = 0; i < fetch->n_experts; i++) {
-		uint64_t at[N_ROLES];
-
-		for (enum role role = 0; role < N_ROLES; role++) {
-			uint64_t home = home_of(stage, fetch->layer, fetch->experts[i], role);
-
-			at[role] =
-			    is_resident(stage, fetch->layer, fetch->experts[i])
-				? home
-				: stage->window + i * slot_bytes + model_slot_offset(layer, role);
-			memcpy(stage->arena.base + at[role], stage->whole.base + home,
-			       layer->role[role].bytes);
-		}
-		hearth__fetched_expert__init(&ret[i]);
-		ret[i].expert = fetch->experts[i];
-		ret[i].offset_gate = at[ROLE_GATE];
-		ret[i].offset_up = at[ROLE_UP];
-		ret[i].offset_down = stage->out_of_arena ? stage->arena.bytes - 1 : at[ROLE_DOWN];
-	}
-}
-
-static void
-answer(struct need_stage *stage, struct call *call, const Hearth__Fetch *fetch)
-{
-	Hearth__FetchReply reply = HEARTH__FETCH_REPLY__INIT;
-	Hearth__FetchedExpert fetched[64], *list[64];
-	uint8_t packed[4096];
-	size_t n;
-
-	assert_true(fetch->n_experts <= 64);
-	if (stage->refuses != 0) {
-		reply.error = stage->refuses;
-		reply.text = "the drive is on fire";
-	} else {
-		publish_experts(stage, fetch, fetched);
-		for (size_t i = 0; i < fetch->n_experts; i++)
-			list[i] = &fetched[i];
-		reply.experts = list;
-		reply.n_experts = fetch->n_experts;
-	}
-	n = hearth__fetch_reply__pack(&reply, packed);
-	call_reply(call, packed, n);
-}
-
-static void
-loader_hears(void *arg, struct call *call, const uint8_t *bytes, size_t n)
-{
-	struct need_stage *stage = arg;
-	Hearth__Fetch *fetch = hearth__fetch__unpack(NULL, n, bytes);
-
-	assert_non_null(fetch);
-	pthread_mutex_lock(&stage->lock);
-	for (size_t i = 0; i < fetch->n_experts; i++) {
-		if (i > 0)
-			assert_true(fetch->experts[i] > fetch->experts[i - 1]);
-		stage->was_asked[table_which(&stage->table, fetch->layer, fetch->experts[i])] =
-		    true;
-	}
-	stage->n_asked++;
-	if (stage->hold) {
-		if (stage->question != NULL)
-			hearth__fetch__free_unpacked(stage->question, NULL);
-		stage->call = call;
-		stage->question = fetch;
-	} else {
-		answer(stage, call, fetch);
-		hearth__fetch__free_unpacked(fetch, NULL);
-	}
-	pthread_mutex_unlock(&stage->lock);
-	gate_pass(&stage->asked);
-}
-
-void
-need_loader_answer(struct need_stage *stage)
-{
-	pthread_mutex_lock(&stage->lock);
-	answer(stage, stage->call, stage->question);
-	pthread_mutex_unlock(&stage->lock);
-}
-
-void
-need_loader_start(struct need_stage *stage)
-{
-	assert_int_equal(server_open(&stage->loader, stage->scratch.dir, "loader.fetch",
-				     loader_hears, stage, &stage->err),
-			 0);
-}
-
-void
-need_loader_stop(struct need_stage *stage)
-{
-	server_close(stage->loader);
-	stage->loader = NULL;
-}
 
 /* -- the pinner -- */
 
@@ -256,19 +62,6 @@ pinner_start(struct need_stage *stage)
 
 /* -- the worker -- */
 
-static void
-service_make(struct service *service)
-{
-	pthread_condattr_t attr;
-
-	*service = (struct service){ .stage = "test" };
-	pthread_mutex_init(&service->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&service->wake, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 /* All but the experts is there. */
 static void
 arena_poison(struct need_stage *stage)
@@ -280,7 +73,7 @@ arena_poison(struct need_stage *stage)
 	stage->window = stage->whole.bytes;
 	arena->bytes += stage->model.n_experts * model_slot_bytes(&stage->model);
 	arena->base = aligned_alloc(4096, (arena->bytes + 4095) / 4096 * 4096);
-	memset(arena->base, POISON, arena->bytes);
+	memset(arena->base, NEED_POISON, arena->bytes);
 	memcpy(arena->base, stage->whole.base, first->offset);
 }
 
@@ -340,13 +133,13 @@ need_open(struct need_stage *stage, bool from_host, uint32_t resident)
 	stage->asked = (struct gate)GATE_INIT;
 	pthread_mutex_init(&stage->lock, NULL);
 	scratch_open(&stage->scratch);
-	service_make(&stage->service);
+	quiet_service_open(&stage->service, "test");
 	tiny.layers = 3;
 	tiny.experts = 24; /* more than the ring holds */
 	arena_make(&stage->whole, &tiny);
 	assert_int_equal(model_read_arena(&stage->model, &stage->whole, &stage->err), 0);
 	stage->device =
-	    (struct device){ .ops = &device_ops,
+	    (struct device){ .ops = &need_device_ops,
 			     .info = { .name = "fake", .computes_from_host = from_host },
 			     .impl = stage };
 	arena_poison(stage);
@@ -378,8 +171,7 @@ need_close(struct need_stage *stage)
 	free(stage->was_asked);
 	free(stage->kv);
 	free(stage->logits);
-	pthread_cond_destroy(&stage->service.wake);
-	pthread_mutex_destroy(&stage->service.lock);
+	quiet_service_close(&stage->service);
 	pthread_mutex_destroy(&stage->lock);
 }
 
@@ -424,7 +216,7 @@ need_reference(struct need_stage *stage)
 		for (uint32_t expert = 0; expert < stage->model.n_experts; expert++)
 			for (enum role role = 0; role < N_ROLES; role++)
 				places[layer * stage->model.n_experts + expert].role[role] =
-				    stage->whole.base + home_of(stage, layer, expert, role);
+				    stage->whole.base + need_home(stage, layer, expert, role);
 	config.kv = calloc(1, compute_cpu.kv_bytes(&stage->model, NEED_CONTEXT));
 	config.places = places;
 	config.need_experts = NULL;

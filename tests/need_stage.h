@@ -16,6 +16,7 @@
 
 #define NEED_CONTEXT 64u
 #define NEED_CALLS 256u
+#define NEED_POISON 0xff /* of each byte: as a float, NaN */
 
 struct need_copy {
 	void *to;
@@ -62,6 +63,11 @@ struct need_stage {
 void need_open(struct need_stage *stage, bool from_host, uint32_t resident);
 void need_close(struct need_stage *stage);
 
+/* need_device.c */
+extern const struct device_ops need_device_ops;
+
+/* need_loader.c: where in the arena an expert's matrix belongs. */
+uint64_t need_home(const struct need_stage *stage, uint32_t layer, uint32_t expert, enum role role);
 void need_loader_start(struct need_stage *stage);
 void need_loader_stop(struct need_stage *stage);
 /* Publishes what the kept call asks for, and answers it. */

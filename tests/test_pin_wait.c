@@ -14,6 +14,7 @@
 #include "loader/load.h"
 #include "loader/pin_wait.h"
 #include "tests/gguf_builder.h"
+#include "tests/quiet_service.h"
 #include "tests/scratch.h"
 
 #define SLICES 4u
@@ -110,19 +111,6 @@ static struct watch *watch;
 static struct error err;
 static int load_rc;
 
-static void
-service_make(struct service *made)
-{
-	pthread_condattr_t attr;
-
-	*made = (struct service){ .stage = "loader" };
-	pthread_mutex_init(&made->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&made->wake, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 static int
 setup(void **state)
 {
@@ -134,8 +122,8 @@ setup(void **state)
 	scratch_open(&scratch);
 	snprintf(model, sizeof(model), "%s/m.gguf", scratch.dir);
 	tiny_write(&tiny, model);
-	service_make(&service);
-	service_make(&witness);
+	quiet_service_open(&service, "test");
+	quiet_service_open(&witness, "test");
 	options = (struct load_options){ .dir = scratch.dir,
 					 .model = model,
 					 .read = "buffered",
