@@ -79,6 +79,13 @@ cudaGetDeviceCount(int *ret)
 }
 
 cudaError_t
+cudaGetDevice(int *ret)
+{
+	*ret = 0;
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaSetDevice(int device)
 {
 	return device == 0 ? cudaSuccess : cuda_cpu_result(cudaErrorInvalidDevice);
@@ -94,9 +101,20 @@ cudaGetDeviceProperties(cudaDeviceProp *ret, int device)
 cudaError_t
 cudaDeviceGetAttribute(int *ret, cudaDeviceAttr which, int device)
 {
-	*ret = which == cudaDevAttrComputeCapabilityMajor   ? 9
-	       : which == cudaDevAttrComputeCapabilityMinor ? 0
-							    : 132;
+	switch (which) {
+	case cudaDevAttrComputeCapabilityMajor:
+		*ret = 9;
+		break;
+	case cudaDevAttrComputeCapabilityMinor:
+		*ret = 0;
+		break;
+	case cudaDevAttrMultiProcessorCount:
+		*ret = 132;
+		break;
+	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+		*ret = CUDA_CPU_SHARED_MAX;
+		break;
+	}
 	return cudaSetDevice(device);
 }
 

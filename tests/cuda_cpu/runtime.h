@@ -41,12 +41,15 @@ enum cudaDeviceAttr {
 	cudaDevAttrComputeCapabilityMajor,
 	cudaDevAttrComputeCapabilityMinor,
 	cudaDevAttrMultiProcessorCount,
+	cudaDevAttrMaxSharedMemoryPerBlockOptin,
 };
 
 enum cudaFuncAttribute {
 	cudaFuncAttributeMaxDynamicSharedMemorySize,
 	cudaFuncAttributePreferredSharedMemoryCarveout,
 };
+
+enum cudaSharedCarveout { cudaSharedmemCarveoutMaxShared = 100 };
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 
@@ -96,6 +99,7 @@ cudaError_t cudaPeekAtLastError(void);
 
 cudaError_t cudaDriverGetVersion(int *ret);
 cudaError_t cudaGetDeviceCount(int *ret);
+cudaError_t cudaGetDevice(int *ret);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret, int device);
 cudaError_t cudaDeviceGetAttribute(int *ret, cudaDeviceAttr which, int device);

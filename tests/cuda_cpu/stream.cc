@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #define SHARED_DEFAULT (48u << 10) /* of a block, without having asked for more */
-#define SHARED_MAX (227u << 10)
 
 using work = std::function<cudaError_t()>;
 
@@ -73,7 +72,7 @@ cuda_cpu_allow_shared(const void *kernel, size_t bytes)
 {
 	CUDA_CPU_LOCKED;
 
-	if (bytes > SHARED_MAX)
+	if (bytes > CUDA_CPU_SHARED_MAX)
 		return cuda_cpu_result(cudaErrorInvalidValue);
 	shared_allowed[kernel] = bytes;
 	return cudaSuccess;
