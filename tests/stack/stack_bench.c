@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tests/bench_decode.h"
+#include "tests/bench_experts.h"
 #include "tests/bench_stack.h"
 #include "tests/stack_run.h"
 
@@ -36,6 +37,8 @@ a_context_that_was_put_there_is_found_and_decoded_behind(void **state)
 {
 	struct bench_decode decode = open_decode();
 	struct bench_row row;
+	struct error err;
+	double experts;
 	char why[256];
 
 	(void)state;
@@ -48,6 +51,8 @@ a_context_that_was_put_there_is_found_and_decoded_behind(void **state)
 	assert_true(row.worker >= row.ask && row.ask > 0);
 	assert_true(row.traffic.bytes[BENCH_SLOTS] == 0);
 	assert_true(row.traffic.bytes[BENCH_ARENA] == bench_expert_bytes(&decode.shape));
+	assert_int_equal(bench_experts_rate(&decode.arena, &decode.shape, 2, &experts, &err), 0);
+	assert_true(experts > 0);
 	bench_decode_down(&decode);
 	device_close(decode.opened);
 }
@@ -61,11 +66,11 @@ a_death_is_timed_behind_such_a_context(void **state)
 	char why[256], *prompt;
 
 	(void)state;
-	decode.tokens = 512;
+	decode.tokens = 2000;
 	assert_true(bench_decode_up(&decode, 0, CONTEXT, why));
 	prompt = bench_decode_prompt(CONTEXT, 0, decode.shape.vocabulary, ids);
 	bench_decode_keep(&decode, ids, CONTEXT);
-	death = bench_die(decode.dir, decode.name, prompt, "512", 20);
+	death = bench_die(decode.dir, decode.name, prompt, "2000", 20);
 	assert_true(death.started > 0 && death.started <= death.attaching);
 	assert_true(death.attaching <= death.attached && death.attached <= death.seconds);
 	free(prompt);
