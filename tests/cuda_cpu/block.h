@@ -2,6 +2,8 @@
 #ifndef HEARTH_TESTS_CUDA_CPU_BLOCK_H
 #define HEARTH_TESTS_CUDA_CPU_BLOCK_H
 
+#include <vector>
+
 #include "tests/cuda_cpu/fibers.h"
 
 /* Lanes of a warp that wait for each other. */
@@ -17,16 +19,23 @@ struct point {
 	void *stack, *frame, *code;
 };
 
+struct copy {
+	void *to;
+	unsigned char bytes[16];
+};
+
 struct lane {
 	struct cuda_cpu_place place; /* first: cuda_cpu_here points to it */
 	struct point point;
 	struct warp *warp;
 	const char *waits_in;
 	struct cuda_cpu_line waits_at;
+	std::vector<struct copy> copies; /* not done yet */
+	std::vector<size_t> groups;      /* of copies: their ends */
 };
 
 struct warp {
-	uint32_t ready, left, at_barrier; /* lanes */
+	uint32_t ready, left, at_barrier, held; /* lanes */
 	uint32_t n_gatherings;
 	struct gathering gatherings[CUDA_CPU_WARP];
 	uint64_t values[CUDA_CPU_WARP];
@@ -35,14 +44,17 @@ struct warp {
 };
 
 struct block {
+	const struct cuda_cpu_grid *grid;
+	uint32_t index; /* in the grid */
 	uint32_t n_warps, n_threads, n_left, n_at_barrier;
+	bool early;    /* the kernel before has not run yet */
+	bool has_held; /* a thread has waited for it */
 	unsigned char *dynamic, *saved, *stacks;
 	struct warp warps[CUDA_CPU_BLOCK_MAX / CUDA_CPU_WARP];
 };
 
 extern struct block *cuda_cpu_block; /* whose shared memory is there */
 extern uint32_t cuda_cpu_n_active;   /* blocks under way */
-extern const struct cuda_cpu_grid *cuda_cpu_launched;
 extern struct point cuda_cpu_scheduler;
 extern char cuda_cpu_mistake[512]; /* "": none yet */
 extern uint64_t cuda_cpu_random;

@@ -70,6 +70,68 @@ cuda_cpu_pause(void)
 		run_others();
 }
 
+void
+cuda_cpu_previous_done(void)
+{
+	struct lane *lane = here();
+
+	cuda_cpu_block->has_held = true;
+	if (!cuda_cpu_block->early)
+		return;
+	lane->warp->held |= 1u << lane->place.lane;
+	run_others();
+}
+
+/* -- copies -- */
+
+void
+cuda_cpu_copy16(void *to, const void *bytes)
+{
+	struct copy copy = { to, {} };
+
+	memcpy(copy.bytes, bytes, sizeof copy.bytes);
+	if (draw(2))
+		memcpy(to, bytes, sizeof copy.bytes);
+	else
+		here()->copies.push_back(copy);
+}
+
+static void
+copies_do(struct lane *lane, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(lane->copies[i].to, lane->copies[i].bytes, sizeof lane->copies[i].bytes);
+	lane->copies.erase(lane->copies.begin(), lane->copies.begin() + (ptrdiff_t)n);
+}
+
+void
+cuda_cpu_copies_end_group(void)
+{
+	here()->groups.push_back(here()->copies.size());
+}
+
+void
+cuda_cpu_copies_wait(size_t n)
+{
+	std::vector<size_t> &groups = here()->groups;
+	size_t end;
+
+	if (groups.size() <= n)
+		return;
+	end = groups[groups.size() - n - 1];
+	copies_do(here(), end);
+	groups.erase(groups.begin(), groups.end() - (ptrdiff_t)n);
+	for (size_t &group : groups)
+		group -= end;
+}
+
+void
+cuda_cpu_copies_wait_all(void)
+{
+	copies_do(here(), here()->copies.size());
+	here()->groups.clear();
+}
+
 /* -- waiting for each other -- */
 
 static uint64_t
@@ -228,8 +290,10 @@ cuda_cpu_lane_main(void)
 {
 	struct lane *lane;
 
-	cuda_cpu_launched->thread();
+	cuda_cpu_block->grid->thread();
 	lane = here();
+	lane->copies.clear();
+	lane->groups.clear();
 	lane->warp->left |= 1u << lane->place.lane;
 	cuda_cpu_block->n_left++;
 	check_left(lane);

@@ -52,16 +52,25 @@ extern struct dim3 gridDim, blockDim;
 struct cuda_cpu_grid {
 	struct dim3 grid, block;
 	size_t shared;
+	bool overlaps;                /* may begin before the kernel before it has ended */
 	std::function<void()> thread; /* the kernel with its arguments */
 };
 
-/* NULL, or what the kernel did wrong: a line that holds until the next call. */
-const char *cuda_cpu_run(const struct cuda_cpu_grid &grid);
+/* NULL, or what the kernel did wrong: a line that holds until the next call.  `next`, which is run
+ * next: a block of it may begin before this one, up to where it waits for it; NULL: none does. */
+const char *cuda_cpu_run(const struct cuda_cpu_grid &grid, const struct cuda_cpu_grid *next);
 
 /* Waits for the lanes of `mask`; gives the value that the kind says. */
 uint64_t cuda_cpu_collective(enum cuda_cpu_kind kind, unsigned mask, uint64_t value,
 			     unsigned source, const char *name, struct cuda_cpu_line at);
 void cuda_cpu_barrier(struct cuda_cpu_line at);
+/* Where a kernel that overlaps waits for the one before. */
+void cuda_cpu_previous_done(void);
+/* 16 bytes to `to`, at some time until the thread waits for all its groups but the last `n`. */
+void cuda_cpu_copy16(void *to, const void *bytes);
+void cuda_cpu_copies_end_group(void);
+void cuda_cpu_copies_wait(size_t n);
+void cuda_cpu_copies_wait_all(void);
 /* Others may run here: beside atomics and fences. */
 void cuda_cpu_pause(void);
 

@@ -21,12 +21,13 @@ extern "C" __attribute__((weak)) void __asan_unpoison_memory_region(const volati
 struct dim3 gridDim, blockDim;
 struct block *cuda_cpu_block;
 uint32_t cuda_cpu_n_active;
-const struct cuda_cpu_grid *cuda_cpu_launched;
 struct point cuda_cpu_scheduler;
 char cuda_cpu_mistake[512];
 uint64_t cuda_cpu_random = 1;
 
 static struct block blocks[CUDA_CPU_TOGETHER];
+static struct block *early; /* a block of the kernel that runs next; NULL: none */
+static struct block early_room[2];
 static uint32_t together_wanted;
 
 /* By instructions: a sanitizer would see the gaps between variables. */
@@ -66,18 +67,21 @@ keep_shared(void)
 }
 
 static void
-block_begin(struct block *block, uint32_t index)
+block_begin(struct block *block, const struct cuda_cpu_grid *of, uint32_t index)
 {
-	const struct dim3 grid = cuda_cpu_launched->grid, dim = cuda_cpu_launched->block;
+	const struct dim3 grid = of->grid, dim = of->block;
 	struct uint3 at = { index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y };
 
+	block->grid = of;
+	block->index = index;
+	block->early = block->has_held = false;
 	block->n_threads = dim.x * dim.y * dim.z;
 	block->n_warps = (block->n_threads + CUDA_CPU_WARP - 1) / CUDA_CPU_WARP;
 	block->n_left = block->n_at_barrier = 0;
 	for (uint32_t i = 0; i < block->n_warps; i++) {
 		struct warp *warp = &block->warps[i];
 
-		warp->ready = warp->at_barrier = warp->n_gatherings = 0;
+		warp->ready = warp->at_barrier = warp->held = warp->n_gatherings = 0;
 		warp->left = 0;
 		if (block->n_threads - i * CUDA_CPU_WARP < CUDA_CPU_WARP) /* lanes not there */
 			warp->left = ~0u << (block->n_threads - i * CUDA_CPU_WARP);
@@ -91,7 +95,7 @@ block_begin(struct block *block, uint32_t index)
 			block->dynamic,
 		};
 	}
-	fill_bytes(block->dynamic, GARBAGE, cuda_cpu_launched->shared);
+	fill_bytes(block->dynamic, GARBAGE, of->shared);
 	keep_shared();
 	fill_bytes(cuda_shared_begin, GARBAGE, SHARED_BYTES);
 	cuda_cpu_block = block;
@@ -100,6 +104,8 @@ block_begin(struct block *block, uint32_t index)
 static void
 bring_shared(struct block *block)
 {
+	gridDim = block->grid->grid;
+	blockDim = block->grid->block;
 	if (cuda_cpu_block == block)
 		return;
 	keep_shared();
@@ -126,7 +132,7 @@ find_stuck(const struct block *block)
 }
 
 static bool
-block_room(struct block *block)
+block_room(struct block *block, size_t shared)
 {
 	size_t bytes = (size_t)CUDA_CPU_BLOCK_MAX * STACK_BYTES;
 
@@ -141,17 +147,29 @@ block_room(struct block *block)
 			mprotect(block->stacks + i * STACK_BYTES, GUARD_BYTES, PROT_NONE);
 		block->saved = (unsigned char *)malloc(SHARED_BYTES);
 	}
-	block->dynamic = (unsigned char *)malloc(cuda_cpu_launched->shared);
+	block->dynamic = (unsigned char *)malloc(shared);
 	return block->saved && block->dynamic;
 }
 
-static uint32_t
-greatest_divisor(uint32_t a, uint32_t b)
+static void
+block_end(struct block *block)
 {
-	return b ? greatest_divisor(b, a % b) : a;
+	free(block->dynamic);
+	block->dynamic = NULL;
+	/* After a mistake fibers were left in the middle of a call. */
+	for (size_t t = 0; cuda_cpu_mistake[0] && t < block->n_threads; t++)
+		if (__asan_unpoison_memory_region)
+			__asan_unpoison_memory_region(block->stacks + t * STACK_BYTES + GUARD_BYTES,
+						      STACK_BYTES - GUARD_BYTES);
 }
 
-/* Runs a block until it ends or pauses. */
+static bool
+is_over(const struct block *block)
+{
+	return block->n_left == block->n_threads;
+}
+
+/* Runs a block until it ends, pauses, or waits for the kernel before. */
 static void
 block_run(struct block *block)
 {
@@ -161,70 +179,111 @@ block_run(struct block *block)
 	bring_shared(block);
 	cuda_cpu_here = &lane->place;
 	go(&cuda_cpu_scheduler, &lane->point);
-	if (!cuda_cpu_mistake[0] && block->n_left < block->n_threads && !ready_warp(block))
+	if (cuda_cpu_mistake[0])
+		return;
+	if (is_over(block) && block->grid->overlaps && !block->has_held)
+		snprintf(cuda_cpu_mistake, sizeof cuda_cpu_mistake,
+			 "a kernel that overlaps ends without waiting for the one before");
+	else if (!is_over(block) && !ready_warp(block) && !(block->early && block->has_held))
 		find_stuck(block);
 }
 
-/* Block number i is (first + i * stride) % n. */
+/* A block of the kernel that runs next does all that it does before it waits for this one: as late
+ * as this one may begin, none of that may depend on it. */
 static void
-blocks_run(uint32_t n, uint32_t together)
+early_begin(const struct cuda_cpu_grid *next)
+{
+	struct block *block = &early_room[early == &early_room[0]];
+
+	if (!next || !next->overlaps || draw(2) || !block_room(block, next->shared))
+		return;
+	block_begin(block, next, draw(next->grid.x * next->grid.y * next->grid.z));
+	block->early = true;
+	cuda_cpu_n_active = 1;
+	while (!cuda_cpu_mistake[0] && ready_warp(block))
+		block_run(block);
+	keep_shared();
+	early = block;
+}
+
+static void
+early_go_on(struct block *block)
+{
+	block->early = false;
+	for (uint32_t i = 0; i < block->n_warps; i++)
+		block->warps[i].ready |= block->warps[i].held;
+}
+
+static uint32_t
+greatest_divisor(uint32_t a, uint32_t b)
+{
+	return b ? greatest_divisor(b, a % b) : a;
+}
+
+/* Block number i is (first + i * stride) % n, or has begun early. */
+static void
+blocks_run(const struct cuda_cpu_grid *grid, uint32_t together, struct block *begun_early)
 {
 	struct block *active[CUDA_CPU_TOGETHER], *end[CUDA_CPU_TOGETHER];
-	uint32_t first = draw(n), stride = draw(n), begun = 0;
+	uint32_t n = grid->grid.x * grid->grid.y * grid->grid.z;
+	uint32_t first = draw(n), stride = draw(n), begun = 0, n_active = 0;
 
 	for (uint32_t i = 0; i < together; i++)
 		end[i] = &blocks[i];
 	while (greatest_divisor(stride, n) != 1)
 		stride = (stride + 1) % n;
-	cuda_cpu_n_active = 0;
-	cuda_cpu_block = NULL;
-	while (!cuda_cpu_mistake[0] && (cuda_cpu_n_active || begun < n)) {
+	while (!cuda_cpu_mistake[0] && (n_active || begun < n)) {
 		uint32_t i;
 
-		if (cuda_cpu_n_active < together && begun < n) {
-			active[cuda_cpu_n_active] = end[cuda_cpu_n_active];
-			block_begin(active[cuda_cpu_n_active++],
-				    (uint32_t)((first + (uint64_t)begun++ * stride) % n));
+		if (n_active < together && begun < n) {
+			i = (uint32_t)((first + (uint64_t)begun++ * stride) % n);
+			if (begun_early && begun_early->index == i) {
+				end[n_active] = begun_early;
+				early_go_on(begun_early);
+			} else {
+				block_begin(end[n_active], grid, i);
+			}
+			active[n_active] = end[n_active];
+			n_active++;
 			continue;
 		}
-		i = draw(cuda_cpu_n_active);
+		i = draw(n_active);
+		cuda_cpu_n_active = n_active;
 		block_run(active[i]);
-		if (active[i]->n_left < active[i]->n_threads)
+		if (!is_over(active[i]))
 			continue;
 		cuda_cpu_block = cuda_cpu_block == active[i] ? NULL : cuda_cpu_block;
-		end[--cuda_cpu_n_active] = active[i];
-		active[i] = active[cuda_cpu_n_active];
+		end[--n_active] = active[i];
+		active[i] = active[n_active];
 	}
 }
 
 const char *
-cuda_cpu_run(const struct cuda_cpu_grid &grid)
+cuda_cpu_run(const struct cuda_cpu_grid &grid, const struct cuda_cpu_grid *next)
 {
-	uint32_t n = grid.grid.x * grid.grid.y * grid.grid.z, together = together_wanted;
-	bool room = true;
+	struct block *mine = early && early->grid == &grid ? early : NULL;
+	uint32_t together = together_wanted;
 
 	if (together == 0)
 		together = draw(4) ? 1 : 1 + draw(CUDA_CPU_TOGETHER);
-	if (together > n)
-		together = n;
-	cuda_cpu_launched = &grid;
-	gridDim = grid.grid;
-	blockDim = grid.block;
 	cuda_cpu_mistake[0] = 0;
+	cuda_cpu_block = NULL;
 	for (uint32_t i = 0; i < together; i++)
-		room = block_room(&blocks[i]) && room;
-	if (room)
-		blocks_run(n, together);
-	else
-		snprintf(cuda_cpu_mistake, sizeof cuda_cpu_mistake, "no memory");
+		if (!block_room(&blocks[i], grid.shared))
+			snprintf(cuda_cpu_mistake, sizeof cuda_cpu_mistake, "no memory");
+	if (!cuda_cpu_mistake[0])
+		early_begin(next);
+	early = early == mine ? NULL : early;
+	if (!cuda_cpu_mistake[0])
+		blocks_run(&grid, together, mine);
 	for (uint32_t i = 0; i < together; i++)
-		free(blocks[i].dynamic);
-	/* Fibers were left in the middle of a call. */
-	for (uint32_t i = 0; i < together && room && cuda_cpu_mistake[0]; i++)
-		for (size_t t = 0; t < blocks[i].n_threads && __asan_unpoison_memory_region; t++)
-			__asan_unpoison_memory_region(blocks[i].stacks + t * STACK_BYTES +
-							  GUARD_BYTES,
-						      STACK_BYTES - GUARD_BYTES);
+		block_end(&blocks[i]);
+	if (mine)
+		block_end(mine);
+	if (early && cuda_cpu_mistake[0]) {
+		block_end(early);
+		early = NULL;
+	}
 	return cuda_cpu_mistake[0] ? cuda_cpu_mistake : NULL;
 }
 

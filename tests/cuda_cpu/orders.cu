@@ -11,6 +11,7 @@ extern "C" {
 
 #include "tests/cuda_cpu/cuda_cpu.h"
 #include "worker/cuda_launch.cuh"
+#include "worker/cuda_ptx.cuh"
 
 #define SEEDS 200
 
@@ -207,6 +208,92 @@ the_last_block_joins_in_any_order_of_blocks(void **)
 	assert_in_range(times_right(join<false>, 30, want, WORDS), 1, SEEDS / 2);
 }
 
+#define OVERLAPS 20u /* launches */
+
+/* Each adds 1 to what the one before left, having waited for it before it looks or not. */
+template <bool BEFORE>
+static __global__ void
+overlapping(unsigned *to)
+{
+	unsigned seen = to[blockIdx.x];
+
+	previous_done();
+	if (BEFORE)
+		seen = to[blockIdx.x];
+	to[blockIdx.x] = seen + 1;
+}
+
+template <bool BEFORE>
+static void
+launch_overlapping(struct cudaLaunchAttribute *attribute)
+{
+	struct cudaLaunchConfig_t config = {};
+
+	config.gridDim = 3;
+	config.blockDim = 1;
+	config.attrs = attribute;
+	config.numAttrs = 1;
+	for (uint32_t i = 0; i < OVERLAPS; i++)
+		assert_int_equal(cudaLaunchKernelEx(&config, overlapping<BEFORE>, words), 0);
+	assert_int_equal(cudaStreamSynchronize(NULL), 0);
+}
+
+static void
+a_kernel_that_overlaps_sees_the_one_before_only_when_it_has_waited(void **)
+{
+	struct cudaLaunchAttribute attribute;
+	struct error err;
+
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
+	launch_overlapping<true>(&attribute);
+	assert_int_equal(words[0] + words[1] + words[2], 3 * OVERLAPS);
+	memset(words, 0, WORDS * sizeof *words);
+	launch_overlapping<false>(&attribute);
+	assert_in_range(words[0] + words[1] + words[2], OVERLAPS, 3 * OVERLAPS - 1);
+	assert_int_equal(run(shared_unwritten, 50, 64, &err, words), 0);
+}
+
+/* Each thread another's 16 bytes, by way of shared memory. */
+template <bool WAITS>
+static __global__ void
+copies(unsigned *to)
+{
+	__shared__ uint4 room[64], next[64];
+	unsigned i = threadIdx.x;
+
+	copy16(&room[i], to + 1024 + 4 * i);
+	copies_end_group();
+	copy16(&next[i], to + 1024 + 4 * i);
+	copies_end_group();
+	if (WAITS)
+		copies_wait_but_one();
+	__syncthreads();
+	to[i] = room[63 - i].y;
+	copies_wait();
+	__syncthreads();
+	to[64 + i] = next[63 - i].z;
+}
+
+static void
+a_copy_is_there_when_it_was_waited_for(void **)
+{
+	struct error err;
+	unsigned wrong = 0;
+
+	for (unsigned i = 0; i < 256; i++)
+		words[1024 + i] = i;
+	assert_int_equal(run(copies<true>, 1, 64, &err, words), 0);
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(words[i], 4 * (63 - i) + 1);
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(words[64 + i], 4 * (63 - i) + 2);
+	assert_int_equal(run(copies<false>, 1, 64, &err, words), 0);
+	for (unsigned i = 0; i < 64; i++)
+		wrong += words[i] != 4 * (63 - i) + 1;
+	assert_in_range(wrong, 1, 63);
+}
+
 static __global__ void
 collectives(unsigned *to)
 {
@@ -296,6 +383,8 @@ main(void)
 		TEST(shared_memory_is_no_number_at_the_start_of_each_block),
 		TEST(a_barrier_that_is_missing_changes_results),
 		TEST(the_last_block_joins_in_any_order_of_blocks),
+		TEST(a_kernel_that_overlaps_sees_the_one_before_only_when_it_has_waited),
+		TEST(a_copy_is_there_when_it_was_waited_for),
 		TEST(collectives_give_what_the_guide_says),
 		TEST(a_stream_does_nothing_until_it_is_waited_for_and_a_graph_does_it_again),
 	};

@@ -74,7 +74,6 @@ struct cudaIpcMemHandle_t {
 	char reserved[64];
 };
 
-/* Attributes are taken and change nothing: a launch begins when the one before it has ended. */
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
 
 struct cudaLaunchAttribute {

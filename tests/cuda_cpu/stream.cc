@@ -3,11 +3,16 @@
 #include "tests/cuda_cpu/stream.h"
 
 #include <map>
+#include <memory>
 #include <stdio.h>
 
 #define SHARED_DEFAULT (48u << 10) /* of a block, without having asked for more */
 
-using work = std::function<cudaError_t()>;
+/* Either is there. */
+struct work {
+	std::function<cudaError_t()> what;
+	std::shared_ptr<const struct cuda_cpu_grid> kernel;
+};
 
 struct cuda_cpu_graph {
 	std::vector<work> nodes;
@@ -36,11 +41,28 @@ cuda_cpu_stream_captures(cudaStream_t stream)
 	return stream_of(stream)->capture != NULL;
 }
 
-void
-cuda_cpu_stream_add(cudaStream_t stream, work what)
+static void
+add(cudaStream_t stream, struct work work)
 {
 	stream = stream_of(stream);
-	(stream->capture ? stream->capture->nodes : stream->todo).push_back(std::move(what));
+	(stream->capture ? stream->capture->nodes : stream->todo).push_back(std::move(work));
+}
+
+void
+cuda_cpu_stream_add(cudaStream_t stream, std::function<cudaError_t()> what)
+{
+	add(stream, work{ std::move(what), nullptr });
+}
+
+static cudaError_t
+run_kernel(const struct cuda_cpu_grid *kernel, const struct cuda_cpu_grid *next)
+{
+	const char *mistake = cuda_cpu_run(*kernel, next);
+
+	if (!mistake)
+		return cudaSuccess;
+	snprintf(cuda_cpu_failure, sizeof cuda_cpu_failure, "%s", mistake);
+	return cudaErrorLaunchFailure;
 }
 
 static cudaError_t
@@ -49,7 +71,10 @@ do_all(const std::vector<work> &todo)
 	cudaError_t error = cudaSuccess;
 
 	for (size_t i = 0; i < todo.size() && !error; i++)
-		error = todo[i]();
+		error = todo[i].what
+			    ? todo[i].what()
+			    : run_kernel(todo[i].kernel.get(),
+					 i + 1 < todo.size() ? todo[i + 1].kernel.get() : NULL);
 	return error;
 }
 
@@ -95,20 +120,16 @@ cudaError_t
 cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::function<void()> thread)
 {
 	struct cuda_cpu_grid grid = { config->gridDim, config->blockDim, config->dynamicSmemBytes,
-				      std::move(thread) };
+				      false, std::move(thread) };
 	CUDA_CPU_LOCKED;
 
 	if (!launch_possible(grid, kernel))
 		return cuda_cpu_result(cudaErrorInvalidConfiguration);
+	for (unsigned i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+			grid.overlaps = config->attrs[i].val.programmaticStreamSerializationAllowed;
 	cuda_cpu_counted.launches++;
-	cuda_cpu_stream_add(config->stream, [grid] {
-		const char *mistake = cuda_cpu_run(grid);
-
-		if (!mistake)
-			return cudaSuccess;
-		snprintf(cuda_cpu_failure, sizeof cuda_cpu_failure, "%s", mistake);
-		return cudaErrorLaunchFailure;
-	});
+	add(config->stream, work{ nullptr, std::make_shared<const struct cuda_cpu_grid>(grid) });
 	return cudaSuccess;
 }
 
