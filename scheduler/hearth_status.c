@@ -22,7 +22,7 @@ status_stage(const struct stack_view *view, uint32_t i)
 	struct tm local;
 
 	if (!state) {
-		printf("%-9s  %-8s\n", stage_names[i], view->word[i]);
+		printf("%-9s  %s\n", stage_names[i], view->word[i]);
 		return;
 	}
 	start = (time_t)state->since_unix;
@@ -40,7 +40,7 @@ status_table(const struct stack_view *view)
 
 	printf("%s: %s\n\n", view->name,
 	       stack_model(view)[0] ? stack_model(view) : "(no model yet)");
-	printf("%-9s  %-8s  %7s  %-8s\n", "STAGE", "STATE", "PID", "SINCE");
+	printf("%-9s  %-8s  %7s  %s\n", "STAGE", "STATE", "PID", "SINCE");
 	for (uint32_t i = 0; i < N_STAGES; i++)
 		status_stage(view, i);
 	if (stack_slices(view))

@@ -83,7 +83,8 @@ wait_say(struct wait *wait)
 			continue;
 		memcpy(wait->said[i], words, sizeof(words));
 		stage_line(line, state, now);
-		printf("%-9s  %-8s  %s\n", stage_names[i], stack_phase_word(state, now), line);
+		printf("%-9s  %-*s%s\n", stage_names[i], line[0] ? 10 : 0,
+		       stack_phase_word(state, now), line);
 	}
 	fflush(stdout);
 }

@@ -129,11 +129,12 @@ line_pinning(struct line *line, const Hearth__Pinning *pinning)
 
 	stage_bytes(bytes, pinning->registered_bytes);
 	line_add(line, "%s", pinning->device);
-	line_add(line, "registered %s by %s in %.3f s", bytes, pinning->method,
-		 (double)pinning->register_ns / 1e9);
-	if (pinning->registered_bytes)
+	if (pinning->registered_bytes) {
+		line_add(line, "registered %s by %s in %.3f s", bytes, pinning->method,
+			 (double)pinning->register_ns / 1e9);
 		line_add(line, "%.3f s/GiB %s reading", stage_register_rate(pinning),
 			 pinning->order);
+	}
 	if (pinning->over_cap_bytes) {
 		stage_bytes(bytes, pinning->over_cap_bytes);
 		line_add(line, "%s not registered: over --pin-gib %" PRIu64, bytes,
@@ -195,7 +196,8 @@ line_computing(struct line *line, const Hearth__Computing *computing)
 static void
 line_serving(struct line *line, const Hearth__Serving *serving)
 {
-	line_add(line, serving->worker_linked ? "worker linked" : "no worker");
+	if (serving->worker_linked)
+		line_add(line, "worker linked");
 	line_add(line, "%" PRIu32 " active, %" PRIu32 " of %" PRIu32 " queued, %" PRIu64 " done",
 		 serving->active, serving->queued, serving->queue_limit, serving->done);
 	if (serving->cancelled)
@@ -207,9 +209,8 @@ line_serving(struct line *line, const Hearth__Serving *serving)
 	if (serving->handed_on)
 		line_add(line, "%" PRIu64 " handed on", serving->handed_on);
 	line_add(line, "%" PRIu64 " tokens", serving->tokens);
-	if (!serving->tokenizer)
-		line_add(line, "no tokenizer%s%s", serving->tokenizer_note[0] ? ": " : "",
-			 serving->tokenizer_note);
+	if (!serving->tokenizer && serving->tokenizer_note[0]) /* else it is not known yet */
+		line_add(line, "no tokenizer: %s", serving->tokenizer_note);
 }
 
 void
