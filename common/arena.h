@@ -138,8 +138,10 @@ uint64_t arena_layout_hash(const struct arena *arena);
 /* No new writable mapping from now on (the existing one stays).  -errno. */
 int arena_seal(struct arena *arena);
 
-/* While held, no other process registers memory of this arena: two that register one range at once
- * slow each other down.  Waits. */
+/* While held, no other pinner registers memory of this arena (two that register one range at once
+ * slow each other down): the last one may still be at it when its successor begins.  A worker takes
+ * it not: it registers only what its pinner has told to be registered, which is when the pinner's
+ * call is over, and it must not wait between two tokens for a call about another range.  Waits. */
 int arena_lock(struct arena *arena);
 void arena_unlock(struct arena *arena);
 

@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/beside.h"
 
 #define PROFILE_HEAD "hearth-profile 2 %016" PRIx64 " %" PRIu32 " %" PRIu32 "\n"
 #define HEAD_BYTES 96u
@@ -124,36 +124,19 @@ out:
 	return rc;
 }
 
-static bool
-counts_write(FILE *file, const struct profile_shape *shape, const uint64_t *counts)
-{
-	fprintf(file, PROFILE_HEAD, shape->fingerprint, shape->layers, shape->experts);
-	for (uint32_t layer = 0; layer < shape->layers; layer++)
-		for (uint32_t expert = 0; expert < shape->experts; expert++)
-			fprintf(file, "%" PRIu64 "%c", *counts++,
-				expert + 1 < shape->experts ? ' ' : '\n');
-	return !ferror(file);
-}
-
 int
 profile_write(const char *path, const struct profile_shape *shape, const uint64_t *counts,
 	      struct error *err)
 {
-	char beside[PATH_MAX];
-	bool whole;
-	FILE *file;
-	int rc;
+	struct beside beside;
+	int rc = beside_open(&beside, path, err);
 
-	if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
-		return error_set(err, -ENAMETOOLONG, "%s: a shorter path, please", path);
-	file = fopen(beside, "we");
-	if (file == NULL)
-		return error_path(err, -errno, "%s", beside);
-	whole = counts_write(file, shape, counts);
-	rc = fclose(file) == 0 && whole ? 0 : error_sys(err, -EIO, "%s: writing", beside);
-	if (rc == 0 && rename(beside, path) < 0)
-		rc = error_path(err, -errno, "%s: renaming to %s", beside, path);
 	if (rc < 0)
-		remove(beside);
-	return rc;
+		return rc;
+	fprintf(beside.file, PROFILE_HEAD, shape->fingerprint, shape->layers, shape->experts);
+	for (uint32_t layer = 0; layer < shape->layers; layer++)
+		for (uint32_t expert = 0; expert < shape->experts; expert++)
+			fprintf(beside.file, "%" PRIu64 "%c", *counts++,
+				expert + 1 < shape->experts ? ' ' : '\n');
+	return beside_close(&beside, err);
 }

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/log.h"
+#include "common/reply.h"
 #include "proto/fetch.pb-c.h"
 
 struct fetch_desk {
@@ -23,19 +24,6 @@ struct parked {
 };
 
 static void
-reply(struct call *call, const Hearth__FetchReply *reply)
-{
-	size_t n = hearth__fetch_reply__get_packed_size(reply);
-	uint8_t *bytes = malloc(n + 1);
-
-	if (!bytes)
-		abort(); /* a few KiB were not to be had: nothing sane can follow */
-	hearth__fetch_reply__pack(reply, bytes);
-	call_reply(call, bytes, n);
-	free(bytes);
-}
-
-static void
 refuse(struct call *call, int rc, const struct error *why)
 {
 	Hearth__FetchReply refusal = HEARTH__FETCH_REPLY__INIT;
@@ -43,7 +31,7 @@ refuse(struct call *call, int rc, const struct error *why)
 	refusal.error = rc;
 	refusal.text = (char *)why->text;
 	log_warn("fetch refused: %s", why->text);
-	reply(call, &refusal);
+	call_reply_message(call, &refusal.base);
 }
 
 static void
@@ -73,7 +61,7 @@ fetch_wish_done(struct fetch_wish *wish, const struct fetch_place *places)
 	}
 	answer.n_experts = wish->n;
 	answer.experts = list;
-	reply(parked->call, &answer);
+	call_reply_message(parked->call, &answer.base);
 	free(list);
 	free(experts);
 	parked_free(parked);

@@ -10,15 +10,6 @@
 #include "common/model.h"
 #include "loader/io.h"
 
-static int
-compare_names(const void *a, const void *b)
-{
-	const struct arena_tensor *x = *(const struct arena_tensor *const *)a;
-	const struct arena_tensor *y = *(const struct arena_tensor *const *)b;
-
-	return strcmp(x->name, y->name);
-}
-
 static void
 add_facts(XXH3_state_t *state, const struct arena_tensor *tensor)
 {
@@ -57,16 +48,12 @@ add_sample(XXH3_state_t *state, const struct model_files *files, const struct ar
 int
 fingerprint_read(const struct model_files *files, uint64_t *ret, struct error *err)
 {
-	const struct arena_tensor **sorted =
-	    calloc(files->n_tensors + 1, sizeof(const struct arena_tensor *));
+	const struct arena_tensor **sorted;
 	XXH3_state_t state;
-	int rc = 0;
+	int rc = model_files_sort(files, &sorted, err);
 
-	if (!sorted)
-		return error_sys(err, -ENOMEM, "%" PRIu64 " tensors", files->n_tensors);
-	for (uint64_t i = 0; i < files->n_tensors; i++)
-		sorted[i] = &files->tensors[i];
-	qsort(sorted, files->n_tensors, sizeof(const struct arena_tensor *), compare_names);
+	if (rc < 0)
+		return rc;
 	XXH3_64bits_reset(&state);
 	XXH3_64bits_update(&state, files->shards[0].header, files->shards[0].gguf.header_bytes);
 	for (uint64_t i = 0; i < files->n_tensors; i++)

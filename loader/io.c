@@ -26,8 +26,8 @@ system_readv_at(int fd, const struct iovec *to, int n, uint64_t offset)
 	return got < 0 ? -errno : got;
 }
 
-static int
-system_populate(void *at, uint64_t bytes)
+int
+io_populate(void *at, uint64_t bytes)
 {
 	while (madvise(at, bytes, MADV_POPULATE_WRITE) < 0)
 		if (errno != EINTR && errno != EAGAIN)
@@ -67,7 +67,7 @@ system_direct_align(int fd, uint32_t *ret)
 const struct io_calls io_system = {
 	.read_at = system_read_at,
 	.readv_at = system_readv_at,
-	.populate = system_populate,
+	.populate = io_populate,
 	.open_direct = system_open_direct,
 	.direct_align = system_direct_align,
 };

@@ -29,6 +29,9 @@ struct io_calls {
 
 extern const struct io_calls io_system;
 
+/* io_system's, by itself. */
+int io_populate(void *at, uint64_t bytes);
+
 /* Reads all of the range: loops over short reads and EINTR.  Returns the bytes read, fewer than
  * asked only at the file's end, or -errno (*ret_got says how many came before). */
 int64_t io_read_all(const struct io_calls *io, int fd, void *to, uint64_t bytes, uint64_t offset,

@@ -151,18 +151,30 @@ compare_names(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static int
-check_names(const struct model_files *files, struct error *err)
+int
+model_files_sort(const struct model_files *files, const struct arena_tensor ***ret,
+		 struct error *err)
 {
 	const struct arena_tensor **sorted =
 	    calloc(files->n_tensors + 1, sizeof(const struct arena_tensor *));
-	int rc = 0;
 
 	if (!sorted)
 		return error_sys(err, -ENOMEM, "%" PRIu64 " tensors", files->n_tensors);
 	for (uint64_t i = 0; i < files->n_tensors; i++)
 		sorted[i] = &files->tensors[i];
 	qsort(sorted, files->n_tensors, sizeof(const struct arena_tensor *), compare_names);
+	*ret = sorted;
+	return 0;
+}
+
+static int
+check_names(const struct model_files *files, struct error *err)
+{
+	const struct arena_tensor **sorted;
+	int rc = model_files_sort(files, &sorted, err);
+
+	if (rc < 0)
+		return rc;
 	for (uint64_t i = 1; i < files->n_tensors && rc == 0; i++)
 		if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
 			rc = error_set(err, -EINVAL, "%s: %s is in %s too, want it once",

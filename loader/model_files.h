@@ -25,6 +25,9 @@ struct model_files {
 };
 
 int model_files_open(struct model_files *ret, const char *path, struct error *err);
+/* The tensors in the order of their names; the caller frees. */
+int model_files_sort(const struct model_files *files, const struct arena_tensor ***ret,
+		     struct error *err);
 void model_files_close(struct model_files *files);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/arena.h"
 #include "common/checked.h"
 #include "common/clock.h"
+#include "loader/io.h"
 
 #define CHUNK ARENA_SLICE_ALIGN
 
@@ -33,22 +34,13 @@ struct populate {
 };
 
 static int
-system_populate(void *at, uint64_t bytes)
-{
-	while (madvise(at, bytes, MADV_POPULATE_WRITE) < 0)
-		if (errno != EINTR && errno != EAGAIN)
-			return -errno;
-	return 0;
-}
-
-static int
 system_no_huge(void *at, uint64_t bytes)
 {
 	return madvise(at, bytes, MADV_NOHUGEPAGE) < 0 ? -errno : 0;
 }
 
 const struct populate_calls populate_system = {
-	.populate = system_populate,
+	.populate = io_populate,
 	.no_huge = system_no_huge,
 	.now_ns = clock_ns,
 };

@@ -5,22 +5,10 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/reply.h"
 #include "common/shared_memory.h"
 #include "pinner/pinner.h"
 #include "proto/lend.pb-c.h"
-
-void
-desk_reply(struct call *call, const Hearth__LendReply *reply)
-{
-	size_t n = hearth__lend_reply__get_packed_size(reply);
-	uint8_t *bytes = malloc(n + 1);
-
-	if (!bytes)
-		abort(); /* a few KiB were not to be had: nothing sane can follow */
-	hearth__lend_reply__pack(reply, bytes);
-	call_reply(call, bytes, n);
-	free(bytes);
-}
 
 static void
 desk_refuse(struct call *call, int rc, struct error *why)
@@ -30,7 +18,7 @@ desk_refuse(struct call *call, int rc, struct error *why)
 	reply.error = rc;
 	reply.text = why->text;
 	log_warn("refused: %s", why->text);
-	desk_reply(call, &reply);
+	call_reply_message(call, &reply.base);
 }
 
 /* With what the slots hold; lock held. */
@@ -53,7 +41,7 @@ desk_reply_slots(struct pinner *pinner, struct call *call, Hearth__LendReply *re
 		slots[i].expert = table->content[i].expert;
 		list[reply->n_slots++] = &slots[i];
 	}
-	desk_reply(call, reply);
+	call_reply_message(call, &reply->base);
 	free(list);
 	free(slots);
 }
@@ -80,7 +68,7 @@ desk_grant(struct pinner *pinner, struct call *call, const struct region *region
 	if (strcmp(region->key, SLOTS_KEY) == 0)
 		desk_reply_slots(pinner, call, &reply);
 	else
-		desk_reply(call, &reply);
+		call_reply_message(call, &reply.base);
 }
 
 /* The region "slots" is new: nothing is in it. */
@@ -185,7 +173,7 @@ desk_release(struct pinner *pinner, struct call *call, const Hearth__Release *re
 		return rc;
 	if (strcmp(release->key, SLOTS_KEY) == 0)
 		slot_table_close(&pinner->slots);
-	desk_reply(call, &reply);
+	call_reply_message(call, &reply.base);
 	return 0;
 }
 

@@ -92,10 +92,6 @@ pinner_loop(struct pinner *pinner, struct watch *loader, struct error *err)
 			hearth__state__free_unpacked(state, NULL);
 	} while (rc == 1 ? !service_leaving(pinner->service)
 			 : rc == 0 && service_wait(pinner->service, &seen, 0));
-	if (rc == -ESTALE) {
-		log_info("%s: leaving, to be started afresh", err->text);
-		return 0;
-	}
 	return rc < 0 ? rc : 0;
 }
 
@@ -118,8 +114,7 @@ pinner_serve(struct pinner *pinner, const struct pinner_options *options, struct
 		service_ready(pinner->service);
 		rc = pinner_loop(pinner, loader, err);
 	}
-	if (rc < 0)
-		board_phase(pinner->board, HEARTH__PHASE__PHASE_FAILED, "%s", err->text);
+	rc = registrar_leave(pinner, rc, err);
 	service_watchdog();
 	watch_close(loader);
 	mover_stop(pinner, mover);

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/reply.h"
 #include "pinner/pinner.h"
 #include "proto/lend.pb-c.h"
 
@@ -100,7 +101,7 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 	pinner->first = order->next;
 	if (!pinner->first)
 		pinner->last = NULL;
-	desk_reply(order->call, &reply);
+	call_reply_message(order->call, &reply.base);
 	pthread_mutex_unlock(&pinner->lock);
 	mover_tell(pinner);
 }

@@ -10,7 +10,8 @@
 
 #define LOCK_PIECE (64ull << 20) /* what was locked before a refusal is known to so much */
 
-/* One call into the device.  No two processes register one range at once. */
+/* One call into the device.  No two pinners register one range at once (arena_lock says who else
+ * need not look). */
 static int
 pin_call(struct pinner *pinner, uint64_t offset, uint64_t bytes, uint64_t *ret_ns,
 	 struct error *err)

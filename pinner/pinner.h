@@ -52,8 +52,6 @@ struct pinner {
 void desk_answer(void *arg, struct call *call, const uint8_t *bytes, size_t n);
 /* The regions and the device's room, to the board.  Lock not held. */
 void desk_publish(struct pinner *pinner);
-/* Packs a reply and answers with it. */
-void desk_reply(struct call *call, const Hearth__LendReply *reply);
 
 /* mover.c: the thread, and an order for it (lock held; takes over the call; moves are copied; their
  * slots are empty from then on).  -ENOMEM; -ECANCELED: it has been stopped. */
@@ -75,6 +73,9 @@ int pin_copy(struct pinner *pinner, void *to, uint32_t slice, uint64_t offset, u
  * there may be more to do at once, by the newest state; 0: nothing until that changes; or -errno
  * with a line, -ESTALE: the loader has another arena now. */
 int registrar_follow(struct pinner *pinner, const Hearth__State *loader, struct error *err);
+/* Tells on the board how it ended: with 0, told to leave, or with what registrar_follow gave.
+ * Returns what the process ends with: another arena is no failure. */
+int registrar_leave(struct pinner *pinner, int rc, const struct error *why);
 void registrar_close(struct pinner *pinner);
 
 #endif

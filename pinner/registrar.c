@@ -118,20 +118,22 @@ registrar_publish_arena(struct pinner *pinner, const Hearth__State *loader, stru
 static void
 registrar_note_filled(struct pinner *pinner, const Hearth__State *loader)
 {
-	Hearth__State *state = board_edit(pinner->board);
-	bool changed = false;
+	struct pin_plan *plan = &pinner->plan;
+	Hearth__State *state = NULL; /* while it is being changed */
 
-	for (uint32_t i = 0; i < state->n_slices && i < loader->n_slices; i++) {
-		if (pinner->plan.slices[i].filled ||
+	for (uint32_t i = 0; i < plan->n && i < loader->n_slices; i++) {
+		if (plan->slices[i].filled ||
 		    loader->slices[i]->state < HEARTH__SLICE_STATE__SLICE_FILLED)
 			continue;
-		pin_plan_note_filled(&pinner->plan, i);
+		if (!state)
+			state = board_edit(pinner->board);
+		pin_plan_note_filled(plan, i);
 		state->slices[i]->checksum = loader->slices[i]->checksum;
-		changed = true;
 	}
+	if (!state)
+		return; /* nothing to tell: the loader only went on */
 	board_publish(pinner->board);
-	if (changed)
-		pin_publish(pinner);
+	pin_publish(pinner);
 }
 
 static int
@@ -252,4 +254,18 @@ registrar_follow(struct pinner *pinner, const Hearth__State *loader, struct erro
 		board_phase(pinner->board, HEARTH__PHASE__PHASE_READY, "%s", "");
 	}
 	return rc;
+}
+
+int
+registrar_leave(struct pinner *pinner, int rc, const struct error *why)
+{
+	if (rc < 0 && rc != -ESTALE) {
+		board_phase(pinner->board, HEARTH__PHASE__PHASE_FAILED, "%s", why->text);
+		return rc;
+	}
+	if (rc == -ESTALE)
+		log_info("%s: leaving, to be started afresh", why->text);
+	board_phase(pinner->board, HEARTH__PHASE__PHASE_LEAVING, "%s",
+		    rc == -ESTALE ? why->text : "told to leave");
+	return 0;
 }

@@ -1,11 +1,10 @@
 /* hearth report: the last start (story.h), stage by stage and layer by layer, in seconds from its
  * begin; as a table, JSON, a picture or a trace. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "common/beside.h"
 #include "common/log.h"
 #include "scheduler/hearth.h"
 #include "scheduler/output.h"
@@ -225,37 +224,23 @@ report_json(const struct stack_view *view)
 	return report;
 }
 
-/* Written beside and renamed: a reader never sees half of it. */
 static int
 report_file(const struct stack_view *view, const char *path,
 	    void (*write)(const struct timeline *, const struct stack_view *, FILE *),
 	    struct error *err)
 {
 	struct timeline timeline;
-	char made[4096];
-	FILE *file;
-	int rc;
+	struct beside beside;
+	int rc = timeline_open(&timeline, view, err);
 
-	if ((size_t)snprintf(made, sizeof(made), "%s.new", path) >= sizeof(made))
-		return error_set(err, -ENAMETOOLONG, "%s", path);
-	rc = timeline_open(&timeline, view, err);
 	if (rc < 0)
 		return rc;
-	file = fopen(made, "we");
-	if (!file) {
-		rc = error_path(err, -errno, "%s", made);
-		timeline_close(&timeline);
-		return rc;
+	rc = beside_open(&beside, path, err);
+	if (rc == 0) {
+		write(&timeline, view, beside.file);
+		rc = beside_close(&beside, err);
 	}
-	write(&timeline, view, file);
 	timeline_close(&timeline);
-	rc = ferror(file) ? -EIO : 0;
-	if (fclose(file) != 0 || (rc == 0 && rename(made, path) < 0))
-		rc = -errno;
-	if (rc < 0) {
-		error_path(err, rc, "%s", path);
-		unlink(made);
-	}
 	return rc;
 }
 

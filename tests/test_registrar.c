@@ -287,6 +287,55 @@ an_arena_that_went_with_its_loader_is_waited_for(void **state)
 	expect_ready();
 }
 
+static uint64_t
+told(void)
+{
+	uint64_t version = board_edit(pinning.pinner.board)->version;
+
+	board_publish(pinning.pinner.board);
+	return version + 1; /* with this look */
+}
+
+/* Each heartbeat of a loader that is at work brings its state again. */
+static void
+a_loader_that_only_went_on_is_no_news(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	fill(0);
+	before = told();
+	follow();
+	pinning.loader->version++;
+	follow();
+	assert_int_equal(told(), before + 1);
+	fill(1);
+	assert_true(told() > before + 2);
+}
+
+static void
+expect_end(int rc, int ends, Hearth__Phase phase, const char *reason)
+{
+	const Hearth__State *said;
+	struct error why;
+
+	error_set(&why, rc, "the reason");
+	assert_int_equal(registrar_leave(&pinning.pinner, rc, &why), ends);
+	said = board_edit(pinning.pinner.board);
+	assert_int_equal(said->phase, phase);
+	assert_string_equal(said->reason, reason);
+	board_publish(pinning.pinner.board);
+}
+
+static void
+the_end_is_told_as_what_it_is(void **state)
+{
+	(void)state;
+	expect_end(0, 0, HEARTH__PHASE__PHASE_LEAVING, "told to leave");
+	expect_end(-ESTALE, 0, HEARTH__PHASE__PHASE_LEAVING, "the reason");
+	expect_end(-EIO, -EIO, HEARTH__PHASE__PHASE_FAILED, "the reason");
+}
+
 #define REGISTRAR_TEST(name) cmocka_unit_test_setup_teardown(name, pin_setup, pin_teardown)
 
 int
@@ -305,6 +354,8 @@ main(void)
 		REGISTRAR_TEST(calls_are_small_once_a_worker_serves),
 		REGISTRAR_TEST(no_copy_straddles_two_registrations),
 		REGISTRAR_TEST(refused_within_a_slice_its_first_calls_stay),
+		REGISTRAR_TEST(a_loader_that_only_went_on_is_no_news),
+		REGISTRAR_TEST(the_end_is_told_as_what_it_is),
 		REGISTRAR_TEST(another_arena_is_not_followed),
 		REGISTRAR_TEST(an_arena_that_went_with_its_loader_is_waited_for),
 	};

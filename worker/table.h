@@ -121,8 +121,10 @@ bool table_choose(struct table *table, uint32_t most);
 int table_move(struct table *table, struct error *err);
 int table_moved(struct table *table, struct error *err);
 
-/* Registers the next piece of the first layer that wants it.  1: there may be more to do; 0:
- * nothing to do now.  A refusal is no failure: the staging ring serves that layer for good. */
+/* Registers the next piece of the first layer that wants it, of those that the pinner has told to
+ * be registered: its calls for them are over, so no arena_lock is taken.  1: there may be more to
+ * do; 0: nothing to do now.  A refusal is no failure: the staging ring serves that layer for good.
+ */
 int table_register(struct table *table);
 
 #endif
