@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -152,6 +153,94 @@ a_stopped_stage_is_wedged_and_killed_in_the_end(void **state)
 	stack_assert_nothing_left();
 }
 
+/* One of them gets the lock on the folder, whatever the order. */
+static void
+of_two_ups_at_one_moment_one_is_refused(void **state)
+{
+	struct run runs[2];
+	int codes[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		run_start(&runs[i],
+			  WORDS("up", stack_path(DEMO), "--name", "both", "--device", "cpu"));
+	for (int i = 0; i < 2; i++)
+		codes[i] = run_finish(&runs[i]);
+	if (codes[0] + codes[1] != 100 || (codes[0] != 0 && codes[1] != 0))
+		fail_msg("exit codes %d and %d, want 0 and 100: %s%s", codes[0], codes[1],
+			 runs[0].err, runs[1].err);
+	stack_assert_one_line(runs[codes[0] ? 0 : 1].err, "both is up");
+	for (int i = 0; i < 2; i++)
+		run_close(&runs[i]);
+	run_do(WORDS("ask", "--name", "both", "-n", "4", "And"));
+	run_do(WORDS("down", "--name", "both"));
+	stack_assert_nothing_left();
+}
+
+/* What a descriptor of a process leads to: "pipe:[1234]"; "" where there is none such. */
+static void
+descriptor_of(const char *pid, const char *fd, char ret[64])
+{
+	char path[320];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd/%s", pid, fd);
+	n = readlink(path, ret, 63);
+	ret[n > 0 ? n : 0] = '\0';
+}
+
+struct pipes {
+	char life[4][64]; /* stdin of each stage */
+	char supervisor[16];
+	uint32_t strays;
+};
+
+/* Only the supervisor holds a life pipe, but for who has it as its stdin. */
+static void
+look_for_strays(const char *pid, void *arg)
+{
+	struct pipes *pipes = arg;
+	char path[64], to[64];
+	struct dirent *entry;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/fd", pid);
+	fds = opendir(path);
+	while (fds && (entry = readdir(fds))) {
+		descriptor_of(pid, entry->d_name, to);
+		for (int i = 0; i < 4; i++)
+			pipes->strays += strcmp(entry->d_name, "0") != 0 &&
+					 strcmp(pid, pipes->supervisor) != 0 &&
+					 strcmp(to, pipes->life[i]) == 0;
+	}
+	if (fds)
+		closedir(fds);
+}
+
+static void
+no_stage_holds_the_life_pipe_of_another(void **state)
+{
+	static const char *const stages[] = { "loader", "pinner", "worker", "scheduler" };
+	struct pipes pipes = { .strays = 0 };
+	char pid[16];
+
+	(void)state;
+	up("pipes");
+	for (int i = 0; i < 4; i++) /* with all others' pipes open around them */
+		run_do(WORDS("restart", stages[i], "--name", "pipes"));
+	stack_wait_answering("pipes");
+	for (int i = 0; i < 4; i++) {
+		snprintf(pid, sizeof(pid), "%d", (int)stack_pid("pipes", stages[i]));
+		descriptor_of(pid, "0", pipes.life[i]);
+		assert_int_equal(strncmp(pipes.life[i], "pipe:", 5), 0);
+	}
+	snprintf(pipes.supervisor, sizeof(pipes.supervisor), "%d", (int)stack_supervisor("pipes"));
+	stack_each_process(look_for_strays, &pipes);
+	assert_int_equal(pipes.strays, 0);
+	run_do(WORDS("down", "--name", "pipes"));
+	stack_assert_nothing_left();
+}
+
 int
 main(void)
 {
@@ -162,6 +251,8 @@ main(void)
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
 		stack_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
+		stack_test(of_two_ups_at_one_moment_one_is_refused),
+		stack_test(no_stage_holds_the_life_pipe_of_another),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
