@@ -84,30 +84,46 @@ attach_model(struct bench_decode *decode)
 	hearth__state__free_unpacked(loader, NULL);
 }
 
-bool
-bench_decode_up(struct bench_decode *decode, uint64_t vram_mib, uint32_t context, char ret_why[256])
+/* run.sh up: its status, and the first line that it complains with. */
+static int
+start_stack(const struct bench_decode *decode, uint64_t vram_mib, uint32_t context,
+	    char ret_why[256])
 {
-	char positions[16], cap[24];
-	struct error err = { "" };
-	Hearth__State *worker;
+	char positions[16], cap[40];
+	const char *words[] = { "up",       decode->model,  "--name", decode->name,
+				"--device", decode->device, "--ctx",  positions,
+				NULL,       NULL,           NULL };
+	uint32_t n = 8;
 	struct run run;
 	int status;
 
-	snprintf(decode->dir, sizeof(decode->dir), "%s/hearth-%s", stack_runtime, decode->name);
 	snprintf(positions, sizeof(positions), "%u", context + decode->tokens + SPARE);
-	snprintf(cap, sizeof(cap), "%llu", (unsigned long long)vram_mib);
-	run_start(&run,
-		  WORDS("up", decode->model, "--name", decode->name, "--device", decode->device,
-			"--ctx", positions, vram_mib ? "--vram-mib" : NULL, cap));
+	snprintf(cap, sizeof(cap), "--vram-mib=%llu", (unsigned long long)vram_mib);
+	if (vram_mib)
+		words[n++] = cap;
+	if (decode->more)
+		words[n++] = decode->more;
+	run_start(&run, words);
 	status = run_finish(&run);
 	snprintf(ret_why, 256, "%.*s", (int)strcspn(run.err, "\n"), run.err);
-	if (status != 0 && status != EXIT_INPUT) {
-		log_error("up: %s", run.err);
+	run_close(&run);
+	return status;
+}
+
+bool
+bench_decode_up(struct bench_decode *decode, uint64_t vram_mib, uint32_t context, char ret_why[256])
+{
+	int status = start_stack(decode, vram_mib, context, ret_why);
+	struct error err = { "" };
+	Hearth__State *worker;
+
+	if (status == EXIT_INPUT)
+		return false;
+	if (status != 0) {
+		log_error("up: %s", ret_why);
 		exit(EXIT_SYSTEM);
 	}
-	run_close(&run);
-	if (status != 0)
-		return false;
+	snprintf(decode->dir, sizeof(decode->dir), "%s/hearth-%s", stack_runtime, decode->name);
 	attach_model(decode);
 	warm_up(decode);
 	worker = idle_worker(decode);

@@ -15,6 +15,7 @@ struct bench_decode {
 	const char *model;     /* its file */
 	const char *router;    /* what to call its routing */
 	const char *device;    /* the word for `up` */
+	const char *more;      /* one more word for it, "--pages=thp", or NULL */
 	struct device *opened; /* the same, for bench_kv_fill */
 	uint32_t tokens, runs; /* measured: the median of the runs */
 	uint32_t warm_ups;     /* runs before them, so that slots are filled by use */

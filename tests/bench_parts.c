@@ -67,6 +67,7 @@ decode_of(const struct bench_parts *bench, bool skewed)
 				      .model = skewed ? bench->skewed : bench->model,
 				      .router = skewed ? "skewed" : "even",
 				      .device = bench->device,
+				      .more = bench->more,
 				      .opened = bench->opened,
 				      .tokens = (uint32_t)bench->tokens,
 				      .runs = (uint32_t)bench->runs,
@@ -82,7 +83,7 @@ measure_and_stay(struct bench_parts *bench, struct bench_decode *decode, uint32_
 	char why[256];
 
 	if (!bench_decode_up(decode, mib, context, why)) {
-		printf("%u MiB, context %u: not measured: %s\n", mib, context, why);
+		printf("%u MiB (0: no cap), context %u: not measured: %s\n", mib, context, why);
 		return false;
 	}
 	bench->whole = decode->shape.n_layers == WHOLE_LAYERS && bench->machine.gpu;
@@ -141,7 +142,6 @@ bench_parts_budget(struct bench_parts *bench, uint32_t mib, uint32_t context)
 	snprintf(name, sizeof(name), "%u MiB, context %u: missed bytes / bandwidth", mib, context);
 	if (context == bench->contexts[0] && row.hits < 0.5)
 		figure(bench, name, missed * row.worker, "", 0.85, 0.95);
-	/* A row with a share of the CPU would be measured here, and its ratio told as free. */
 }
 
 void

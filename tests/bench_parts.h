@@ -16,6 +16,7 @@
 
 struct bench_parts {
 	const char *model, *skewed, *device; /* skewed: NULL: there is none */
+	const char *more;                    /* one more word for `up`, or NULL */
 	uint32_t parts;                      /* bits of those wanted */
 	uint32_t budgets[BENCH_MAX_LIST], n_budgets;
 	uint32_t contexts[BENCH_MAX_LIST], n_contexts; /* the first one is the short one */

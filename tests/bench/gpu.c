@@ -4,7 +4,7 @@
  *
  *   gpu --model FILE [--skewed FILE] [--only decode,long,budgets,skewed,death,cpu]
  *       [--budgets 16384,8192,4096] [--contexts 128,4096,32768] [--tokens N] [--runs N]
- *       [--deaths N] [--device cuda[:N]|cpu]
+ *       [--deaths N] [--device cuda[:N]|cpu] [--up=--pages=thp]
  *
  * A table as it goes; BUILD/bench-gpu.json and .svg are written again after each row, so that a run
  * that is cut off keeps what it has.  The models are make_model's: random weights, and a context is
@@ -64,6 +64,7 @@ read_options(int argc, char **argv, struct bench_parts *bench, struct error *err
 		{ .name = "--model", .kind = OPTION_TEXT, .to = &bench->model },
 		{ .name = "--skewed", .kind = OPTION_TEXT, .to = &bench->skewed },
 		{ .name = "--device", .kind = OPTION_TEXT, .to = &bench->device },
+		{ .name = "--up", .kind = OPTION_TEXT, .to = &bench->more },
 		{ .name = "--only", .kind = OPTION_TEXT, .to = &only },
 		{ .name = "--budgets", .kind = OPTION_TEXT, .to = &budgets },
 		{ .name = "--contexts", .kind = OPTION_TEXT, .to = &contexts },
