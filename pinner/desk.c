@@ -177,11 +177,28 @@ desk_release(struct pinner *pinner, struct call *call, const Hearth__Release *re
 	return 0;
 }
 
+/* The caller frees it. */
+static struct slot_move *
+desk_list_moves(const Hearth__Move *move)
+{
+	struct slot_move *moves = calloc(move->n_moves + move->n_empty + 1, sizeof(*moves));
+
+	for (size_t i = 0; moves && i < move->n_moves; i++)
+		moves[i] = (struct slot_move){ .layer = move->moves[i]->layer,
+					       .expert = move->moves[i]->expert,
+					       .slot = move->moves[i]->slot };
+	for (size_t i = 0; moves && i < move->n_empty; i++)
+		moves[move->n_moves + i] =
+		    (struct slot_move){ .slot = move->empty[i], .empty = true };
+	return moves;
+}
+
 /* With the lock held. */
 static int
 desk_move(struct pinner *pinner, struct call *call, const Hearth__Move *move, struct error *err)
 {
 	struct slot_move *moves;
+	uint32_t n;
 	int rc;
 
 	if (pinner->slots.n == 0)
@@ -190,19 +207,16 @@ desk_move(struct pinner *pinner, struct call *call, const Hearth__Move *move, st
 		return error_set(err, -EINVAL, "slots: %llu bytes each, this model's have %llu",
 				 (unsigned long long)move->slot_bytes,
 				 (unsigned long long)model_slot_bytes(&pinner->model));
-	if (move->n_moves > MAX_MOVES)
-		return error_set(err, -EINVAL, "%zu moves, at most %u at once", move->n_moves,
-				 MAX_MOVES);
-	moves = calloc(move->n_moves + 1, sizeof(*moves));
+	if (move->n_moves > MAX_MOVES || move->n_empty > MAX_MOVES - move->n_moves)
+		return error_set(err, -EINVAL, "%zu moves, %zu slots to empty: at most %u at once",
+				 move->n_moves, move->n_empty, MAX_MOVES);
+	n = (uint32_t)(move->n_moves + move->n_empty);
+	moves = desk_list_moves(move);
 	if (!moves)
 		return error_set(err, -ENOMEM, "moves: no memory");
-	for (size_t i = 0; i < move->n_moves; i++)
-		moves[i] = (struct slot_move){ move->moves[i]->layer, move->moves[i]->expert,
-					       move->moves[i]->slot };
-	rc = slot_table_check(&pinner->slots, &pinner->model, pinner->usable, moves,
-			      (uint32_t)move->n_moves, err);
+	rc = slot_table_check(&pinner->slots, &pinner->model, pinner->usable, moves, n, err);
 	if (rc == 0) {
-		rc = mover_order(pinner, call, moves, (uint32_t)move->n_moves);
+		rc = mover_order(pinner, call, moves, n);
 		if (rc < 0)
 			error_sys(err, rc, "moves");
 	}

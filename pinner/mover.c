@@ -84,7 +84,8 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 
 	pthread_mutex_lock(&pinner->lock);
 	for (uint32_t i = 0; rc == 0 && i < order->n; i++) {
-		rc = mover_copy(pinner, &order->moves[i], &why);
+		if (!order->moves[i].empty)
+			rc = mover_copy(pinner, &order->moves[i], &why);
 		pthread_mutex_unlock(&pinner->lock);
 		pthread_mutex_lock(&pinner->lock);
 	}
@@ -92,7 +93,8 @@ mover_carry_out(struct pinner *pinner, struct move_order *order)
 		rc = device_wait(pinner->device, &why);
 	slot_table_end(&pinner->slots, order->moves, order->n, rc == 0);
 	if (rc == 0) {
-		pinner->moved += order->n;
+		for (uint32_t i = 0; i < order->n; i++)
+			pinner->moved += !order->moves[i].empty;
 	} else {
 		log_error("moving experts: %s", why.text);
 		reply.error = rc;

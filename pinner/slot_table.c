@@ -40,7 +40,8 @@ slot_table_check(struct slot_table *table, const struct model *model, const bool
 	for (uint32_t i = 0; i < n; i++) {
 		const struct slot_move *move = &moves[i];
 
-		if (move->layer >= model->n_layers || move->expert >= model->n_experts)
+		if (!move->empty &&
+		    (move->layer >= model->n_layers || move->expert >= model->n_experts))
 			return error_set(
 			    err, -EINVAL, "expert %u of layer %u: the model has %u of %u layers",
 			    move->expert, move->layer, model->n_experts, model->n_layers);
@@ -49,7 +50,7 @@ slot_table_check(struct slot_table *table, const struct model *model, const bool
 					 table->n);
 		if (table->named[move->slot])
 			return error_set(err, -EINVAL, "slot %u: named twice", move->slot);
-		if (!slice_usable[move->layer + 1])
+		if (!move->empty && !slice_usable[move->layer + 1])
 			return error_set(err, -EAGAIN, "layer %u: not loaded yet", move->layer);
 		table->named[move->slot] = true;
 	}
@@ -82,6 +83,6 @@ void
 slot_table_end(struct slot_table *table, const struct slot_move *moves, uint32_t n, bool done)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (--table->content[moves[i].slot].coming == 0 && done)
+		if (--table->content[moves[i].slot].coming == 0 && done && !moves[i].empty)
 			slot_table_fill(table, &moves[i]);
 }

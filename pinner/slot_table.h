@@ -13,6 +13,7 @@
 
 struct slot_move {
 	uint32_t layer, expert, slot;
+	bool empty; /* no expert: the slot is to hold nothing */
 };
 
 struct slot_table {

@@ -12,6 +12,7 @@
 
 #include "pinner/pinner.h"
 #include "tests/scratch.h"
+#include "tests/slot_moves.h"
 
 #define LAYERS 2u
 #define EXPERTS 4u
@@ -235,7 +236,7 @@ a_device_that_computes_from_the_arena_has_no_trunk_to_lend(void **state)
 static void
 moved_experts_are_in_their_slots_role_by_role(void **state)
 {
-	const struct slot_move moves[] = { { 1, 3, 0 }, { 0, 2, 4 } };
+	const struct slot_move moves[] = { MOVE(1, 3, 0), MOVE(0, 2, 4) };
 	const uint8_t *slots;
 
 	(void)state;
@@ -254,7 +255,7 @@ moved_experts_are_in_their_slots_role_by_role(void **state)
 static void
 the_next_worker_is_told_what_the_slots_hold(void **state)
 {
-	const struct slot_move moves[] = { { 1, 3, 0 }, { 0, 2, 4 } }, again = { 1, 1, 4 };
+	const struct slot_move moves[] = { MOVE(1, 3, 0), MOVE(0, 2, 4) }, again = MOVE(1, 1, 4);
 	Hearth__LendReply *reply;
 
 	(void)state;
@@ -272,10 +273,10 @@ the_next_worker_is_told_what_the_slots_hold(void **state)
 static void
 a_move_that_makes_no_sense_changes_nothing(void **state)
 {
-	const struct slot_move good = { 0, 0, 0 }, layer = { LAYERS, 0, 0 },
-			       expert = { 0, EXPERTS, 0 }, slot = { 0, 0, 5 };
-	const struct slot_move twice[] = { { 0, 0, 1 }, { 0, 1, 1 } };
-	const struct slot_move half[] = { { 0, 0, 1 }, { 1, 0, 2 } };
+	const struct slot_move good = MOVE(0, 0, 0), layer = MOVE(LAYERS, 0, 0),
+			       expert = MOVE(0, EXPERTS, 0), slot = MOVE(0, 0, 5);
+	const struct slot_move twice[] = { MOVE(0, 0, 1), MOVE(0, 1, 1) };
+	const struct slot_move half[] = { MOVE(0, 0, 1), MOVE(1, 0, 2) };
 
 	(void)state;
 	refused(ask_move(SLOT_BYTES, &good, 1), -ENOENT, "lend the region first");
@@ -293,7 +294,7 @@ a_move_that_makes_no_sense_changes_nothing(void **state)
 static void
 released_slots_are_forgotten(void **state)
 {
-	const struct slot_move move = { 0, 0, 0 };
+	const struct slot_move move = MOVE(0, 0, 0);
 	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
 	Hearth__Release release = HEARTH__RELEASE__INIT;
 
@@ -312,7 +313,7 @@ released_slots_are_forgotten(void **state)
 static void
 slots_whose_successor_cannot_be_made_are_forgotten(void **state)
 {
-	const struct slot_move move = { 0, 0, 0 };
+	const struct slot_move move = MOVE(0, 0, 0);
 	struct rlimit old, none;
 	Hearth__LendReply *reply;
 
@@ -344,7 +345,7 @@ move_answered(void *arg, int rc, const uint8_t *bytes, size_t n)
 static void
 while_experts_are_moved_slots_are_not_replaced_and_theirs_are_empty(void **state)
 {
-	const struct slot_move before = { 0, 1, 4 }, move = { 0, 0, 4 };
+	const struct slot_move before = MOVE(0, 1, 4), move = MOVE(0, 0, 4);
 	struct gate answered = GATE_INIT;
 	Hearth__LendReply *reply;
 	struct client *other;

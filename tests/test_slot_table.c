@@ -1,4 +1,5 @@
 /* pinner/slot_table.h */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "pinner/slot_table.h"
+#include "tests/slot_moves.h"
 
 #define SLOTS 4u
 
@@ -37,7 +38,7 @@ holds(const struct slot_table *table, uint32_t slot, uint32_t layer, uint32_t ex
 static void
 a_slot_is_empty_from_the_taking_on_of_a_move_to_its_end(void **state)
 {
-	const struct slot_move first = { 1, 2, 3 }, second = { 0, 1, 3 };
+	const struct slot_move first = MOVE(1, 2, 3), second = MOVE(0, 1, 3);
 	struct slot_table *table = *state;
 
 	slot_table_begin(table, &first, 1);
@@ -54,7 +55,7 @@ a_slot_is_empty_from_the_taking_on_of_a_move_to_its_end(void **state)
 static void
 of_several_moves_into_a_slot_the_last_one_counts(void **state)
 {
-	const struct slot_move dead = { 1, 2, 0 }, alive = { 1, 3, 0 };
+	const struct slot_move dead = MOVE(1, 2, 0), alive = MOVE(1, 3, 0);
 	struct slot_table *table = *state;
 
 	slot_table_begin(table, &dead, 1);
@@ -68,7 +69,7 @@ of_several_moves_into_a_slot_the_last_one_counts(void **state)
 static void
 a_move_that_failed_leaves_its_slot_empty(void **state)
 {
-	const struct slot_move before = { 0, 0, 1 }, fails = { 1, 1, 1 };
+	const struct slot_move before = MOVE(0, 0, 1), fails = MOVE(1, 1, 1);
 	struct slot_table *table = *state;
 
 	slot_table_begin(table, &before, 1);
@@ -81,7 +82,7 @@ a_move_that_failed_leaves_its_slot_empty(void **state)
 static void
 an_expert_is_told_to_be_in_one_slot_alone(void **state)
 {
-	const struct slot_move first = { 1, 2, 0 }, again = { 1, 2, 2 };
+	const struct slot_move first = MOVE(1, 2, 0), again = MOVE(1, 2, 2);
 	struct slot_table *table = *state;
 
 	slot_table_begin(table, &first, 1);
@@ -93,6 +94,28 @@ an_expert_is_told_to_be_in_one_slot_alone(void **state)
 	holds(table, 2, 1, 2);
 }
 
+static void
+a_slot_that_is_to_be_empty_is_so_whatever_was_to_come_into_it(void **state)
+{
+	const struct slot_move fill = { .layer = 1, .expert = 2, .slot = 0 };
+	const struct slot_move empty = { .layer = UINT32_MAX, .slot = 0, .empty = true };
+	const struct slot_move wrong = { .slot = SLOTS, .empty = true };
+	const struct model model = { .n_layers = 2, .n_experts = 3 };
+	const bool usable[] = { true, true, true };
+	struct slot_table *table = *state;
+	struct error err;
+
+	assert_int_equal(slot_table_check(table, &model, usable, &empty, 1, &err), 0);
+	assert_int_equal(slot_table_check(table, &model, usable, &wrong, 1, &err), -EINVAL);
+	slot_table_begin(table, &fill, 1);
+	slot_table_begin(table, &empty, 1);
+	slot_table_end(table, &fill, 1, true);
+	assert_false(table->content[0].filled);
+	slot_table_end(table, &empty, 1, true);
+	assert_false(table->content[0].filled);
+	assert_int_equal(table->content[0].coming, 0);
+}
+
 #define RULE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -102,6 +125,7 @@ main(void)
 		RULE(a_slot_is_empty_from_the_taking_on_of_a_move_to_its_end),
 		RULE(of_several_moves_into_a_slot_the_last_one_counts),
 		RULE(a_move_that_failed_leaves_its_slot_empty),
+		RULE(a_slot_that_is_to_be_empty_is_so_whatever_was_to_come_into_it),
 		RULE(an_expert_is_told_to_be_in_one_slot_alone),
 	};
 

@@ -53,7 +53,8 @@ struct attached {
 	struct slot_use slot_use;
 	struct usage usage; /* page NULL: not recorded */
 	uint32_t context, threads;
-	uint32_t n_slots; /* 0: all experts are read in the arena */
+	uint32_t n_slots;     /* 0: all experts are read in the arena */
+	bool staged_in_slots; /* the staging ring's device memory is the last of them */
 	uint64_t begin_ns, end_ns;
 };
 

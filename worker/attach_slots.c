@@ -32,6 +32,23 @@ check_cap(const struct slot_room *room, struct error *err)
 			 up_to_mib(need - room->kv - room->own), up_to_mib(need));
 }
 
+/* Of a GPU: what must be staged before the arena is registered goes through the last slots, where
+ * there are more than it takes; a worker that finds all experts in slots stages nothing. */
+static uint32_t
+fit_slots(struct slot_room *room, const struct model *model, bool *ret_staged_in_slots)
+{
+	uint32_t all = model->n_layers * model->n_experts;
+	uint64_t slot_bytes = model_slot_bytes(model);
+	uint32_t with = slot_plan_fit(room, slot_bytes, all), without;
+
+	room->own -= staging_bytes(model);
+	without = slot_plan_fit(room, slot_bytes, all);
+	*ret_staged_in_slots = with < all && without > model->n_experts;
+	if (!*ret_staged_in_slots)
+		return with;
+	return without < all ? without : all - 1;
+}
+
 /* How many experts have room in device memory; none where the arena is as good.  Before this
  * worker's cache is lent: what is lent is then what the pinner's state says.  Slots that must
  * shrink make room first; their contents go. */
@@ -54,16 +71,35 @@ attach_count_slots(struct attached *attached, const Hearth__State *pinner, struc
 
 	if (rc < 0 || (attached->info->computes_from_host && room.cap == 0))
 		return rc;
-	if (!attached->info->computes_from_host) {
+	if (attached->info->computes_from_host) {
+		attached->n_slots = slot_plan_fit(&room, model_slot_bytes(model),
+						  model->n_layers * model->n_experts);
+	} else {
 		rc = device_memory_room(attached->device, &room.free, &total);
 		if (rc < 0)
 			return error_sys(err, rc, "%s: free memory", attached->info->name);
+		attached->n_slots = fit_slots(&room, model, &attached->staged_in_slots);
 	}
-	attached->n_slots =
-	    slot_plan_fit(&room, model_slot_bytes(model), model->n_layers * model->n_experts);
 	if (room.slots_now == 0 || room.slots_now == attached->n_slots * model_slot_bytes(model))
 		return 0;
 	return attach_from_pinner(lender_release(&attached->lender, "slots", err));
+}
+
+/* The last slots, as many as a layer has experts: nothing is in them, and no dead worker's move is
+ * to come into them. */
+static int
+take_last_slots(struct attached *attached, void **ret, struct error *err)
+{
+	struct table *table = &attached->table;
+	uint32_t n = attached->model.n_experts;
+	int rc;
+
+	table->slots.open = table->slots.n - n;
+	for (uint32_t slot = table->slots.open; slot < table->slots.n; slot++)
+		slot_plan_free(&table->slots, slot);
+	rc = lender_empty(&attached->lender, table->slot_bytes, table->slots.open, n, err);
+	*ret = table->slots_at + table->slots.open * table->slot_bytes;
+	return attach_from_pinner(rc);
 }
 
 /* Where every expert is in its slot already, nothing needs it. */
@@ -74,18 +110,28 @@ attach_staging(struct attached *attached, struct error *err)
 	struct table *table = &attached->table;
 	uint32_t threads =
 	    attached->threads < STAGING_THREADS ? attached->threads : STAGING_THREADS;
+	void *slots = NULL;
+	int rc = 0;
 
 	if (attached->info->computes_from_host ||
 	    table->slots.filled == model->n_layers * model->n_experts)
 		return 0;
-	return staging_open(&table->staging, attached->device, model, threads, err);
+	if (attached->staged_in_slots)
+		rc = take_last_slots(attached, &slots, err);
+	return rc < 0
+		   ? rc
+		   : staging_open_at(&table->staging, attached->device, model, threads, slots, err);
 }
 
 void
 attach_unstage(struct attached *attached)
 {
-	staging_close(attached->table.staging);
-	attached->table.staging = NULL;
+	struct table *table = &attached->table;
+
+	staging_close(table->staging);
+	table->staging = NULL;
+	table->slots.open = table->slots.n;
+	table->filling = table->slots.filled < table->slots.n;
 }
 
 static int

@@ -143,6 +143,32 @@ lender_release(struct lender *lender, const char *key, struct error *err)
 }
 
 int
+lender_empty(struct lender *lender, uint64_t slot_bytes, uint32_t first, uint32_t n,
+	     struct error *err)
+{
+	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
+	Hearth__Move move = HEARTH__MOVE__INIT;
+	uint32_t *slots = malloc(n * sizeof(*slots));
+	Hearth__LendReply *reply;
+	int rc;
+
+	if (slots == NULL)
+		return error_set(err, -ENOMEM, "pinner.lend: slots: no memory");
+	for (uint32_t i = 0; i < n; i++)
+		slots[i] = first + i;
+	move.slot_bytes = slot_bytes;
+	move.n_empty = n;
+	move.empty = slots;
+	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;
+	request.move = &move;
+	rc = lender_exchange(lender, &request, "slots", &reply, err);
+	if (rc == 0)
+		hearth__lend_reply__free_unpacked(reply, NULL);
+	free(slots);
+	return rc;
+}
+
+int
 lent_import(const struct lent *lent, struct device *device, struct device_memory *ret,
 	    struct error *err)
 {

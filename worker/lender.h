@@ -36,6 +36,10 @@ int lender_ask(struct lender *lender, const char *key, uint64_t bytes, Hearth__P
 /* 0 also if there is no such region. */
 int lender_release(struct lender *lender, const char *key, struct error *err);
 
+/* The `n` slots from `first` on hold nothing any more, and no move into them is to come. */
+int lender_empty(struct lender *lender, uint64_t slot_bytes, uint32_t first, uint32_t n,
+		 struct error *err);
+
 /* Opens what was lent of the device's memory. */
 int lent_import(const struct lent *lent, struct device *device, struct device_memory *ret,
 		struct error *err);

@@ -56,7 +56,7 @@ int
 slot_plan_open(struct slot_plan *ret, uint32_t n, uint32_t layers, uint32_t experts)
 {
 	uint64_t all = (uint64_t)layers * experts;
-	struct slot_plan plan = { .n = n, .layers = layers, .experts = experts };
+	struct slot_plan plan = { .n = n, .open = n, .layers = layers, .experts = experts };
 
 	plan.expert_of = malloc((n + 1ull) * sizeof(*plan.expert_of));
 	plan.slot_of = malloc(all * sizeof(*plan.slot_of));
@@ -160,9 +160,9 @@ slot_plan_next(const struct slot_plan *plan, const bool *allowed, struct slot_fi
 		wanted++;
 		if (!allowed[layer] || plan->slot_of[which] != SLOT_NONE)
 			continue;
-		while (slot < plan->n && plan->expert_of[slot] != SLOT_NONE)
+		while (slot < plan->open && plan->expert_of[slot] != SLOT_NONE)
 			slot++;
-		if (slot == plan->n)
+		if (slot == plan->open)
 			break;
 		ret[n++] = (struct slot_fill){ layer, expert, slot++ };
 	}

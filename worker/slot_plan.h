@@ -34,6 +34,7 @@ uint32_t slot_plan_fit(const struct slot_room *room, uint64_t slot_bytes, uint32
 
 struct slot_plan {
 	uint32_t n;
+	uint32_t open; /* the first so many may be filled: all, unless others have another use */
 	uint32_t layers, experts;
 	uint32_t filled;
 	uint32_t *expert_of; /* (n): layer * experts + expert, or SLOT_NONE */

@@ -28,9 +28,10 @@ struct staging {
 	uint8_t *ring; /* (RING_EXPERTS, slot_bytes) */
 	uint64_t ring_bytes;
 	bool pinned;
-	struct device_memory slots; /* (experts, slot_bytes) */
-	uint32_t n;                 /* added since begin */
-	uint32_t copied;            /* of these, on their way or there */
+	struct device_memory own; /* at NULL: the slots are somebody else's */
+	uint8_t *slots;           /* (experts, slot_bytes) of device memory */
+	uint32_t n;               /* added since begin */
+	uint32_t copied;          /* of these, on their way or there */
 	const struct model_layer *layer;
 	struct expert_place group[GROUP_EXPERTS]; /* where those that are not copied lie */
 };
@@ -62,8 +63,8 @@ ring_open(struct staging *staging, struct error *err)
 }
 
 int
-staging_open(struct staging **ret, struct device *device, const struct model *model,
-	     uint32_t threads, struct error *err)
+staging_open_at(struct staging **ret, struct device *device, const struct model *model,
+		uint32_t threads, void *slots, struct error *err)
 {
 	struct staging *staging = calloc(1, sizeof(*staging));
 	int rc;
@@ -76,14 +77,22 @@ staging_open(struct staging **ret, struct device *device, const struct model *mo
 	rc = cpu_pool_open(&staging->pool, threads, err);
 	if (rc == 0)
 		rc = ring_open(staging, err);
-	if (rc == 0)
-		rc = device_alloc(device, staging_bytes(model), &staging->slots, err);
+	if (rc == 0 && slots == NULL)
+		rc = device_alloc(device, staging_bytes(model), &staging->own, err);
 	if (rc < 0) {
 		staging_close(staging);
 		return rc;
 	}
+	staging->slots = slots != NULL ? slots : staging->own.at;
 	*ret = staging;
 	return 0;
+}
+
+int
+staging_open(struct staging **ret, struct device *device, const struct model *model,
+	     uint32_t threads, struct error *err)
+{
+	return staging_open_at(ret, device, model, threads, NULL, err);
 }
 
 void
@@ -92,8 +101,8 @@ staging_close(struct staging *staging)
 	if (staging == NULL)
 		return;
 	cpu_pool_close(staging->pool);
-	if (staging->slots.at != NULL)
-		device_free(staging->device, &staging->slots);
+	if (staging->own.at != NULL)
+		device_free(staging->device, &staging->own);
 	if (staging->pinned)
 		device_unregister(staging->device, staging->ring, staging->ring_bytes);
 	if (staging->ring != NULL)
@@ -143,8 +152,7 @@ group_send(struct staging *staging, struct error *err)
 	cpu_pool_run(staging->pool, copy_part, staging, n * N_ROLES);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = device_copy_in(staging->device,
-				    (uint8_t *)staging->slots.at +
-					(staging->copied + i) * staging->slot_bytes,
+				    staging->slots + (staging->copied + i) * staging->slot_bytes,
 				    ring_at(staging, staging->copied + i), bytes, err);
 	staging->copied += n;
 	return rc;
@@ -154,7 +162,7 @@ int
 staging_add(struct staging *staging, const struct model_layer *layer,
 	    const struct expert_place *from, struct expert_place *ret, struct error *err)
 {
-	const uint8_t *slot = (const uint8_t *)staging->slots.at + staging->n * staging->slot_bytes;
+	const uint8_t *slot = staging->slots + staging->n * staging->slot_bytes;
 
 	assert(staging->n < staging->model->n_experts);
 	staging->layer = layer;

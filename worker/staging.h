@@ -20,6 +20,9 @@ uint64_t staging_bytes(const struct model *model);
 /* `threads`: copying into the ring, the caller among them. */
 int staging_open(struct staging **ret, struct device *device, const struct model *model,
 		 uint32_t threads, struct error *err);
+/* The same in staging_bytes of device memory that the caller keeps as long; NULL: its own. */
+int staging_open_at(struct staging **ret, struct device *device, const struct model *model,
+		    uint32_t threads, void *slots, struct error *err);
 void staging_close(struct staging *staging);
 
 /* What was staged before may be overwritten: no kernel reads it any more. */

@@ -50,7 +50,7 @@ choose_fills(struct table *table)
 {
 	uint32_t n = 0;
 
-	table->filling = table->slots.filled < table->slots.n;
+	table->filling = table->slots.filled < table->slots.open;
 	if (!table->filling)
 		return 0;
 	n = slot_plan_next(&table->slots, table->usable + 1, table->moves, table->move_max);
