@@ -151,8 +151,12 @@ $(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h: proto/%.proto
 $(PROTO_O): %.o: %.c | $(PROTO_C)
 	$(call say,CC  )$(CC) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS)) -c -o $@ $<
 
-$(BUILD)/obj/%_avx512.c.o: override CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
-$(BUILD)/obj/%_avx2.c.o: override CFLAGS += -mavx2 -mfma -mf16c
+AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+AVX2   := -mavx2 -mfma -mf16c
+$(BUILD)/obj/%_avx512.c.o: override CFLAGS += $(AVX512)
+$(BUILD)/obj/%_vnni.c.o: override CFLAGS += $(AVX512) -mavx512vnni
+$(BUILD)/obj/%_avx2.c.o: override CFLAGS += $(AVX2)
+$(BUILD)/obj/%_avxvnni.c.o: override CFLAGS += $(AVX2) -mavxvnni
 $(BUILD)/obj/%.c.o: %.c | $(PROTO_C)
 	@mkdir -p $(@D)
 	$(call say,CC  )$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
@@ -215,7 +219,7 @@ lint: $(PROTO_C)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr \
 		--suppress=ctuuninitvar \
 		-D_GNU_SOURCE -I. $(filter %.c,$(SOURCES))
-	printf '%s\n' $(filter-out %_avx512.c %_avx2.c,$(filter %.c,$(SOURCES))) | xargs -P$$(nproc) -n8 sh -c \
+	printf '%s\n' $(filter-out %_avx512.c %_avx2.c %_vnni.c %_avxvnni.c,$(filter %.c,$(SOURCES))) | xargs -P$$(nproc) -n8 sh -c \
 		'clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -I. -I$(BUILD)/gen' tidy
 	shellcheck run.sh .ci/run .ci/packages
 format:       ; clang-format -i $(SOURCES)

@@ -111,12 +111,12 @@ assert_same(const struct run *a, const struct run *b)
 static void
 batches_and_threads_change_no_bit(void **state)
 {
-	static const char *const sets[] = { "avx512", "avx2", "c" };
+	static const char *const sets[] = { "avx512vnni", "avx512", "avxvnni", "avx2", "c" };
 	static const uint32_t steps[] = { 64, 2, 7, 33, 64 }, threads[] = { 1, 3, 3, 2, 5 };
 
 	(void)state;
-	for (int s = 0; s < 3; s++) {
-		uint32_t n = s == 2 ? 70 : TOKENS; /* plain C takes its time */
+	for (int s = 0; s < 5; s++) {
+		uint32_t n = s == 4 ? 70 : TOKENS; /* plain C takes its time */
 		struct run one;
 
 		if (!cpu_kernels_find(sets[s]))

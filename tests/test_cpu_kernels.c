@@ -7,14 +7,13 @@
 
 #include <cmocka.h>
 
-#include "common/types.h"
+#include "tests/random_rows.h"
 #include "worker/cpu_kernels.h"
 
 #define MAX_ELEMENTS 4096
 #define MAX_ROWS 5
 #define MAX_COLUMNS 64
 
-static const char *const set_names[] = { "avx512", "avx2", "c" };
 static const uint32_t types[] = { TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0,
 				  TYPE_Q4_0, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K };
 static const uint32_t sizes[] = {
@@ -22,53 +21,19 @@ static const uint32_t sizes[] = {
 	96, 97, 128, 160, 191, 256, 288, 512, 768, 800, 1024, 2048, 4096
 };
 
-#define N_SETS 3
 #define N_TYPES 8
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static uint64_t seed;
-
-static uint32_t
-random_u32(void)
+/* The next set that this CPU can run. */
+static const struct cpu_kernels *
+next_set(uint32_t *index)
 {
-	seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-	return (uint32_t)(seed >> 32);
-}
+	const struct cpu_kernels *set;
 
-static float
-random_float(void)
-{
-	return (float)random_u32() / 0x1p31f - 1;
-}
-
-static void
-put_half(uint8_t *at, float value)
-{
-	uint16_t half = type_float_to_half(value);
-
-	memcpy(at, &half, 2);
-}
-
-/* Random quants with ordinary scales. */
-static void
-make_row(const struct type_info *info, uint8_t *row, uint32_t n)
-{
-	for (uint32_t b = 0; b < n / info->block_elements; b++, row += info->block_bytes) {
-		float value = random_float();
-
-		for (uint32_t i = 0; i < info->block_bytes; i++)
-			row[i] = (uint8_t)random_u32();
-		if (info->type == TYPE_F32)
-			memcpy(row, &value, 4);
-		else if (info->type == TYPE_BF16)
-			memcpy(row, (uint8_t *)&value + 2, 2);
-		else if (info->type == TYPE_Q6_K)
-			put_half(row + 208, value);
-		else
-			put_half(row, value);
-		if (info->type == TYPE_Q4_K || info->type == TYPE_Q5_K)
-			put_half(row + 2, random_float());
-	}
+	do
+		set = cpu_kernels_get((*index)++);
+	while (set && !cpu_kernels_usable(set));
+	return set;
 }
 
 struct fixture {
@@ -77,7 +42,8 @@ struct fixture {
 	uint64_t row_bytes;
 	uint8_t *rows; /* exactly as long as the rows, at an odd address */
 	uint8_t *rows_at;
-	float *columns[MAX_COLUMNS]; /* each exactly n long */
+	float *columns[MAX_COLUMNS];            /* each exactly n long */
+	struct fixed_block *fixed[MAX_COLUMNS]; /* the same; NULL for rows of floats */
 	float *results[MAX_COLUMNS];
 	float *scratch;
 };
@@ -90,12 +56,16 @@ fixture_open(struct fixture *f, uint32_t type, uint32_t n, uint32_t n_columns)
 	f->rows_at = malloc(MAX_ROWS * f->row_bytes + 1);
 	f->rows = f->rows_at + 1;
 	for (int r = 0; r < MAX_ROWS; r++)
-		make_row(f->info, f->rows + (uint64_t)r * f->row_bytes, n);
+		random_row(f->info, f->rows + (uint64_t)r * f->row_bytes, n);
 	for (uint32_t c = 0; c < n_columns; c++) {
 		f->columns[c] = malloc(n * sizeof(float));
 		f->results[c] = malloc(MAX_ROWS * sizeof(float));
 		for (uint32_t i = 0; i < n; i++)
 			f->columns[c][i] = random_float();
+		if (fixed_type_find(type)) {
+			f->fixed[c] = calloc(fixed_blocks(n), sizeof(*f->fixed[c]));
+			fixed_set(f->columns[c], 0, n, FIXED_TOP, f->fixed[c]);
+		}
 	}
 	f->scratch = malloc((size_t)CPU_SCRATCH_ROWS * n * sizeof(float));
 }
@@ -105,6 +75,7 @@ fixture_close(struct fixture *f)
 {
 	for (uint32_t c = 0; c < f->n_columns; c++) {
 		free(f->columns[c]);
+		free(f->fixed[c]);
 		free(f->results[c]);
 	}
 	free(f->rows_at);
@@ -121,30 +92,61 @@ run(const struct fixture *f, const struct cpu_kernels *set, uint32_t first, uint
 			       .n = f->n,
 			       .n_columns = n,
 			       .x = (const float *const *)f->columns + first,
+			       .fixed = (const struct fixed_block *const *)f->fixed + first,
 			       .y = (float *const *)f->results + first,
 			       .scratch = f->scratch };
 
 	cpu_kernels_dot(set, f->info->type)(&dot);
 }
 
+/* How far a product may be from the exact one: the rounding of float sums, a few for each of a
+ * partial sum's terms; and of each fixed-point number half a unit, and a little for the rounding of
+ * top / most.  `size`: the sum of all parts' sizes. */
+static double
+allowed(const struct fixture *f, const float *row, uint32_t c, double size)
+{
+	double ret = size * (f->n / 128.0 + 8) * 0x1p-24;
+
+	for (uint32_t i = 0; f->fixed[c] && i < f->n; i++)
+		ret += 0.57 * fabs(row[i]) * f->fixed[c][i / 256].unit[i % 256 / 32];
+	return ret;
+}
+
+/* |scale * quant| + |minimum| of each element of a row; of floats their size. */
+static void
+unpack_sizes(const struct fixture *f, const uint8_t *at, const float *row, float *ret)
+{
+	const struct fixed_type *type = fixed_type_find(f->info->type);
+	struct fixed_weights weights;
+
+	for (uint32_t i = 0; i < f->n; i++)
+		ret[i] = fabsf(row[i]);
+	for (uint32_t i = 0; type && type->kind == FIXED_MINIMUM && i < f->n; i++) {
+		if (i % 256 == 0)
+			type->unpack(at + i / 256 * f->info->block_bytes, 8, &weights);
+		ret[i] = fabsf(row[i] + weights.minimum[i % 256 / 32]) +
+			 fabsf(weights.minimum[i % 256 / 32]);
+	}
+}
+
 static void
 check_against_double(const struct fixture *f)
 {
-	float row[MAX_ELEMENTS];
+	float row[MAX_ELEMENTS], sizes_of[MAX_ELEMENTS];
 
 	for (int r = 0; r < MAX_ROWS; r++) {
-		f->info->unpack(f->rows + (uint64_t)r * f->row_bytes, row,
-				f->n / f->info->block_elements);
+		const uint8_t *at = f->rows + (uint64_t)r * f->row_bytes;
+
+		f->info->unpack(at, row, f->n / f->info->block_elements);
+		unpack_sizes(f, at, row, sizes_of);
 		for (uint32_t c = 0; c < f->n_columns; c++) {
 			double sum = 0, size = 0;
 
 			for (uint32_t i = 0; i < f->n; i++) {
-				double product = (double)row[i] * f->columns[c][i];
-
-				sum += product;
-				size += fabs(product);
+				sum += (double)row[i] * f->columns[c][i];
+				size += (double)sizes_of[i] * fabsf(f->columns[c][i]);
 			}
-			assert_true(fabs(f->results[c][r] - sum) <= 1e-5 * size);
+			assert_true(fabs(f->results[c][r] - sum) <= allowed(f, row, c, size));
 		}
 	}
 }
@@ -152,14 +154,11 @@ check_against_double(const struct fixture *f)
 static void
 products_agree_with_plain_sums(void **state)
 {
-	int n_sets = 0;
+	const struct cpu_kernels *set;
+	uint32_t next = 0, n_sets = 0;
 
 	(void)state;
-	for (int s = 0; s < N_SETS; s++) {
-		const struct cpu_kernels *set = cpu_kernels_find(set_names[s]);
-
-		if (!set)
-			continue;
+	while ((set = next_set(&next))) {
 		n_sets++;
 		for (size_t i = 0; i < N_TYPES * N_SIZES; i++) {
 			uint32_t n = sizes[i / N_TYPES];
@@ -167,7 +166,7 @@ products_agree_with_plain_sums(void **state)
 
 			if (n % type_find(types[i % N_TYPES])->block_elements)
 				continue;
-			seed = i;
+			random_begin(i);
 			fixture_open(&f, types[i % N_TYPES], n, 7);
 			run(&f, set, 0, 7);
 			check_against_double(&f);
@@ -180,18 +179,19 @@ products_agree_with_plain_sums(void **state)
 static void
 a_column_alone_has_the_bits_it_has_in_company(void **state)
 {
-	(void)state;
-	for (int s = 0; s < N_SETS; s++) {
-		const struct cpu_kernels *set = cpu_kernels_find(set_names[s]);
+	const struct cpu_kernels *set;
+	uint32_t next = 0;
 
-		for (size_t i = 0; set && i < N_TYPES * N_SIZES; i++) {
+	(void)state;
+	while ((set = next_set(&next))) {
+		for (size_t i = 0; i < N_TYPES * N_SIZES; i++) {
 			uint32_t n = sizes[i / N_TYPES];
 			float alone[10][MAX_ROWS];
 			struct fixture f;
 
 			if (n % type_find(types[i % N_TYPES])->block_elements)
 				continue;
-			seed = i;
+			random_begin(i);
 			fixture_open(&f, types[i % N_TYPES], n, 10);
 			for (uint32_t c = 0; c < 10; c++) {
 				run(&f, set, c, 1);
@@ -212,14 +212,14 @@ a_column_alone_has_the_bits_it_has_in_company(void **state)
 static void
 a_whole_batch_agrees_too(void **state)
 {
+	const struct cpu_kernels *set;
+	uint32_t next = 0;
+
 	(void)state;
-	for (int s = 0; s < N_SETS; s++) {
-		const struct cpu_kernels *set = cpu_kernels_find(set_names[s]);
+	while ((set = next_set(&next))) {
 		struct fixture f;
 
-		if (!set)
-			continue;
-		seed = 5;
+		random_begin(5);
 		fixture_open(&f, TYPE_Q4_K, 768, MAX_COLUMNS);
 		run(&f, set, 0, MAX_COLUMNS);
 		check_against_double(&f);
@@ -228,46 +228,52 @@ a_whole_batch_agrees_too(void **state)
 }
 
 static void
+check_mix(const struct cpu_kernels *set, uint32_t n)
+{
+	float v[19 * 200], weights[19], y[201];
+
+	for (uint32_t i = 0; i < 19 * n; i++)
+		v[i] = random_float();
+	for (uint32_t p = 0; p < 19; p++)
+		weights[p] = random_float();
+	y[n] = 7;
+	set->mix(v, weights, 19, n, y);
+	assert_true(y[n] == 7);
+	for (uint32_t i = 0; i < n; i++) {
+		double sum = 0;
+
+		for (uint32_t p = 0; p < 19; p++)
+			sum += (double)weights[p] * v[p * n + i];
+		assert_true(fabs(y[i] - sum) < 1e-5);
+	}
+}
+
+static void
 mixes_values_by_their_weights(void **state)
 {
 	static const uint32_t dims[] = { 1, 7, 32, 33, 64, 72, 80, 96, 128, 200 };
-	float v[19 * 200], weights[19], y[201];
+	const struct cpu_kernels *set;
+	uint32_t next = 0;
 
 	(void)state;
-	for (size_t s = 0; s < N_SETS * sizeof(dims) / sizeof(dims[0]); s++) {
-		const struct cpu_kernels *set = cpu_kernels_find(set_names[s % N_SETS]);
-		uint32_t n = dims[s / N_SETS];
-
-		if (!set)
-			continue;
-		for (uint32_t i = 0; i < 19 * n; i++)
-			v[i] = random_float();
-		for (uint32_t p = 0; p < 19; p++)
-			weights[p] = random_float();
-		y[n] = 7;
-		set->mix(v, weights, 19, n, y);
-		assert_true(y[n] == 7);
-		for (uint32_t i = 0; i < n; i++) {
-			double sum = 0;
-
-			for (uint32_t p = 0; p < 19; p++)
-				sum += (double)weights[p] * v[p * n + i];
-			assert_true(fabs(y[i] - sum) < 1e-5);
-		}
-	}
+	while ((set = next_set(&next)))
+		for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+			check_mix(set, dims[i]);
 }
 
 static void
 finds_sets_by_name_and_the_best_one(void **state)
 {
+	const struct cpu_kernels *set;
+
 	(void)state;
-	assert_ptr_equal(cpu_kernels_find("c"), &cpu_kernels_c);
+	assert_non_null(cpu_kernels_find("c"));
 	assert_null(cpu_kernels_find("sse9"));
 	assert_ptr_equal(cpu_kernels_find(cpu_kernels_best()->name), cpu_kernels_best());
-	assert_null(cpu_kernels_dot(&cpu_kernels_c, 3));
-	for (int s = 0; s < N_SETS; s++) /* each set knows each type */
-		for (int t = 0; t < N_TYPES && cpu_kernels_find(set_names[s]); t++)
-			assert_non_null(cpu_kernels_dot(cpu_kernels_find(set_names[s]), types[t]));
+	assert_null(cpu_kernels_dot(cpu_kernels_find("c"), 3));
+	for (uint32_t s = 0; (set = cpu_kernels_get(s)); s++) /* each knows each type */
+		for (int t = 0; t < N_TYPES; t++)
+			assert_non_null(cpu_kernels_dot(set, types[t]));
 }
 
 int

@@ -16,8 +16,6 @@
 #define TOLERANCE 1e-4 /* relative norm of the first logits */
 #define MARGIN 0.005   /* a lead of the best logit below this may be another's elsewhere */
 
-static const char *const set_names[] = { "avx512", "avx2", "c" };
-
 struct run {
 	struct golden_model golden;
 	void *kv;
@@ -88,12 +86,13 @@ check_case(struct run *run, const struct golden_case *want, double *ret_error)
 static void
 check_model(const char *path, const char *json, const char *logits)
 {
-	for (int s = 0; s < 3; s++) {
-		const struct cpu_kernels *kernels = cpu_kernels_find(set_names[s]);
+	const struct cpu_kernels *kernels;
+
+	for (uint32_t s = 0; (kernels = cpu_kernels_get(s)); s++) {
 		struct golden golden;
 		struct run run;
 
-		if (!kernels)
+		if (!cpu_kernels_usable(kernels))
 			continue;
 		run_open(&run, path, kernels);
 		golden_open(&golden, json, logits, run.golden.model.vocabulary);
@@ -103,7 +102,7 @@ check_model(const char *path, const char *json, const char *logits)
 			uint32_t n = check_case(&run, &golden.cases[i], &error);
 
 			seconds = (double)(clock_ns() - start) / NS_PER_SECOND;
-			print_message("%s %-6s case %u: relative error %.2e, %u of %u tokens, "
+			print_message("%s %-10s case %u: relative error %.2e, %u of %u tokens, "
 				      "%.2f s\n",
 				      path, kernels->name, i, error, n, golden.cases[i].n_greedy,
 				      seconds);

@@ -11,28 +11,6 @@
 
 #define LINE 64u /* bytes of a cache line */
 
-/* Gives the next piece of `base` (NULL: only counts), and moves on to the next cache line. */
-static void *
-carve(uint8_t *base, uint64_t *used, uint64_t count, uint64_t bytes)
-{
-	void *piece = base ? base + *used : NULL;
-
-	*used += round_up(count * bytes, LINE);
-	return piece;
-}
-
-static uint64_t
-stride_of(uint64_t floats)
-{
-	return round_up(floats, LINE / sizeof(float));
-}
-
-static float *
-carve_floats(uint8_t *base, uint64_t *used, uint64_t rows, uint64_t stride)
-{
-	return carve(base, used, rows * stride, sizeof(float));
-}
-
 static uint64_t
 longest_row(const struct model *model)
 {
@@ -50,35 +28,32 @@ lay_out(struct compute *c, const struct model *model, uint32_t context, uint32_t
 {
 	uint64_t n = COMPUTE_BATCH, slots = n * model->top_k, used = 0;
 
-	c->hidden_stride = stride_of(model->hidden);
-	c->q_stride = stride_of((uint64_t)model->heads * model->head_dim);
-	c->kv_stride = stride_of((uint64_t)model->kv_heads * model->head_dim);
-	c->width_stride = stride_of(model->expert_width);
-	c->scratch_stride = stride_of(CPU_SCRATCH_ROWS * longest_row(model));
-	c->scores_stride = stride_of(context);
-	c->x = carve_floats(base, &used, n, c->hidden_stride);
-	c->normed = carve_floats(base, &used, n, c->hidden_stride);
-	c->added = carve_floats(base, &used, n, c->hidden_stride);
-	c->q = carve_floats(base, &used, n, c->q_stride);
-	c->mixed = carve_floats(base, &used, n, c->q_stride);
-	c->k = carve_floats(base, &used, n, c->kv_stride);
-	c->v = carve_floats(base, &used, n, c->kv_stride);
-	c->cosines = carve_floats(base, &used, n, model->head_dim / 2);
-	c->sines = carve_floats(base, &used, n, model->head_dim / 2);
-	c->frequencies = carve_floats(base, &used, 1, model->head_dim / 2);
-	c->routed = carve_floats(base, &used, n, model->n_experts);
-	c->shares = carve_floats(base, &used, 1, slots);
-	c->chosen = carve(base, &used, slots, sizeof(*c->chosen));
-	c->order = carve(base, &used, slots, sizeof(*c->order));
-	c->groups = carve(base, &used, model->n_experts, sizeof(*c->groups));
-	c->needed = carve(base, &used, model->n_experts, sizeof(*c->needed));
+	c->hidden_stride = cpu_stride(model->hidden);
+	c->q_stride = cpu_stride((uint64_t)model->heads * model->head_dim);
+	c->kv_stride = cpu_stride((uint64_t)model->kv_heads * model->head_dim);
+	c->crew.scratch_stride = cpu_stride(CPU_SCRATCH_ROWS * longest_row(model));
+	c->scores_stride = cpu_stride(context);
+	c->x = cpu_carve_floats(base, &used, n, c->hidden_stride);
+	c->normed = cpu_carve_vectors(base, &used, n, model->hidden);
+	c->added = cpu_carve_floats(base, &used, n, c->hidden_stride);
+	c->q = cpu_carve_floats(base, &used, n, c->q_stride);
+	c->mixed = cpu_carve_vectors(base, &used, n, model->heads * model->head_dim);
+	c->k = cpu_carve_floats(base, &used, n, c->kv_stride);
+	c->v = cpu_carve_floats(base, &used, n, c->kv_stride);
+	c->cosines = cpu_carve_floats(base, &used, n, model->head_dim / 2);
+	c->sines = cpu_carve_floats(base, &used, n, model->head_dim / 2);
+	c->frequencies = cpu_carve_floats(base, &used, 1, model->head_dim / 2);
+	c->routed = cpu_carve_floats(base, &used, n, model->n_experts);
+	c->shares = cpu_carve_floats(base, &used, 1, slots);
+	c->chosen = cpu_carve(base, &used, slots, sizeof(*c->chosen));
+	c->order = cpu_carve(base, &used, slots, sizeof(*c->order));
+	c->groups = cpu_carve(base, &used, model->n_experts, sizeof(*c->groups));
+	c->needed = cpu_carve(base, &used, model->n_experts, sizeof(*c->needed));
 	c->used =
-	    carve(base, &used, (uint64_t)model->n_layers * model->n_experts, sizeof(*c->used));
-	c->gate = carve_floats(base, &used, slots, c->width_stride);
-	c->up = carve_floats(base, &used, slots, c->width_stride);
-	c->down = carve_floats(base, &used, slots, c->hidden_stride);
-	c->scratch = carve_floats(base, &used, threads, c->scratch_stride);
-	c->scores = carve_floats(base, &used, threads, c->scores_stride);
+	    cpu_carve(base, &used, (uint64_t)model->n_layers * model->n_experts, sizeof(*c->used));
+	c->inner = cpu_inner_carve(model, slots, base, &used);
+	c->crew.scratch = cpu_carve_floats(base, &used, threads, c->crew.scratch_stride);
+	c->scores = cpu_carve_floats(base, &used, threads, c->scores_stride);
 	return used;
 }
 
@@ -101,7 +76,7 @@ compute_close(struct compute *compute)
 {
 	if (!compute)
 		return;
-	cpu_pool_close(compute->pool);
+	cpu_pool_close(compute->crew.pool);
 	free(compute->block);
 	free(compute);
 }
@@ -125,8 +100,9 @@ cpu_compute_open(struct compute **ret, const struct compute_config *config,
 	if (!compute)
 		return error_sys(err, -ENOMEM, "opening the CPU's arithmetic");
 	compute->config = *config;
-	compute->kernels = kernels;
-	rc = cpu_pool_open(&compute->pool, config->threads, err);
+	compute->crew.kernels = kernels;
+	compute->crew.threads = config->threads;
+	rc = cpu_pool_open(&compute->crew.pool, config->threads, err);
 	if (rc < 0)
 		goto fail;
 	bytes = lay_out(compute, config->model, config->context, config->threads, NULL);
@@ -136,8 +112,7 @@ cpu_compute_open(struct compute **ret, const struct compute_config *config,
 		goto fail;
 	}
 	lay_out(compute, config->model, config->context, config->threads, compute->block);
-	memset(compute->used, 0,
-	       (size_t)config->model->n_layers * config->model->n_experts * sizeof(uint64_t));
+	memset(compute->block, 0, bytes); /* `used`, and what is behind the ends of fixed vectors */
 	compute->asks = config->need_experts != NULL;
 	set_frequencies(compute, config->model);
 	*ret = compute;
@@ -156,7 +131,7 @@ compute_open(struct compute **ret, const struct compute_config *config, struct e
 static const char *
 compute_kernels(const struct compute *compute)
 {
-	return compute->kernels->name;
+	return compute->crew.kernels->name;
 }
 
 /* The places are read anew in each call. */
@@ -200,6 +175,27 @@ embed(struct compute *compute, const uint32_t *ids)
 			     matrix->columns / type->block_elements);
 }
 
+static void
+run_experts(struct compute *compute)
+{
+	const struct model *model = compute->config.model;
+	struct cpu_experts_job job = { .crew = &compute->crew,
+				       .inner = &compute->inner,
+				       .model = model,
+				       .layer = compute->layer,
+				       .n_tokens = compute->n,
+				       .top_k = model->top_k,
+				       .n_groups = compute->n_groups,
+				       .groups = compute->groups,
+				       .order = compute->order,
+				       .shares = compute->shares,
+				       .x = &compute->normed,
+				       .out = compute->x,
+				       .out_stride = compute->hidden_stride };
+
+	cpu_experts_run(&job);
+}
+
 static int
 compute_layer(struct compute *compute, struct error *err)
 {
@@ -218,7 +214,7 @@ compute_layer(struct compute *compute, struct error *err)
 			return error_sys(err, rc, "waiting for the experts of layer %u",
 					 compute->layer);
 	}
-	cpu_experts(compute);
+	run_experts(compute);
 	return 0;
 }
 
@@ -230,10 +226,11 @@ head(struct compute *compute, float *logits)
 	float *last = compute->x + (uint64_t)(compute->n - 1) * compute->hidden_stride;
 	struct cpu_product product = { .matrix = model->tied ? &model->embedding : &model->output,
 				       .n_columns = 1,
-				       .x = compute->normed,
+				       .x = &compute->normed,
 				       .y = logits };
 
-	cpu_norm(compute, &model->output_norm, last, compute->normed);
+	cpu_norm(compute, &model->output_norm, last, compute->normed.x);
+	cpu_fix(&compute->crew, &compute->normed, 0, 0, model->hidden);
 	cpu_multiply(compute, &product, 1);
 }
 

@@ -116,7 +116,7 @@ attend(struct compute *compute, uint32_t token, uint32_t head, uint32_t thread)
 	float *scores = compute->scores + thread * compute->scores_stride;
 	uint64_t at = token * compute->q_stride + (uint64_t)head * dim;
 	const float *q = compute->q + at;
-	float *mixed = compute->mixed + at;
+	float *mixed = compute->mixed.x + at;
 	struct cpu_dot dot = { .rows = (const void *)cache_at(compute, 0, kv_head),
 			       .row_bytes = dim * sizeof(float),
 			       .n_rows = n,
@@ -126,11 +126,20 @@ attend(struct compute *compute, uint32_t token, uint32_t head, uint32_t thread)
 			       .y = &scores };
 	float sum;
 
-	cpu_dot_rows(compute, TYPE_F32, &dot, thread);
+	cpu_dot_rows(&compute->crew, TYPE_F32, &dot, thread);
 	sum = soften(scores, n, 1 / sqrtf((float)dim));
-	compute->kernels->mix(cache_at(compute, 1, kv_head), scores, n, dim, mixed);
+	compute->crew.kernels->mix(cache_at(compute, 1, kv_head), scores, n, dim, mixed);
 	for (uint32_t i = 0; i < dim; i++)
 		mixed[i] /= sum;
+}
+
+static void
+fix_part(void *arg, uint32_t token, uint32_t thread)
+{
+	struct compute *compute = arg;
+
+	(void)thread;
+	cpu_fix(&compute->crew, &compute->mixed, token, 0, compute->mixed.width);
 }
 
 struct attending {
@@ -157,9 +166,10 @@ attend_all(struct compute *compute)
 	struct attending job = { .compute = compute, .n = compute->n * model->heads };
 	uint64_t positions = (uint64_t)compute->pos + compute->n;
 
-	job.a_part =
-	    cpu_items_a_part(compute, job.n, 2 * sizeof(float) * positions * model->head_dim);
-	cpu_pool_run(compute->pool, attend_part, &job, (job.n - 1) / job.a_part + 1);
+	job.a_part = cpu_items_a_part(&compute->crew, job.n,
+				      2 * sizeof(float) * positions * model->head_dim);
+	cpu_pool_run(compute->crew.pool, attend_part, &job, (job.n - 1) / job.a_part + 1);
+	cpu_pool_run(compute->crew.pool, fix_part, compute, compute->n);
 }
 
 static void
@@ -180,19 +190,18 @@ cpu_attention(struct compute *compute)
 	const struct model *model = compute->config.model;
 	const struct model_layer *layer = &model->layers[compute->layer];
 	uint32_t n = compute->n;
-	const float *in = compute->normed;
-	uint64_t stride = compute->hidden_stride;
+	const struct cpu_vectors *in = &compute->normed;
 	struct cpu_product qkv[] = {
-		{ &layer->q, n, in, stride, compute->q, compute->q_stride },
-		{ &layer->k, n, in, stride, compute->k, compute->kv_stride },
-		{ &layer->v, n, in, stride, compute->v, compute->kv_stride },
+		{ &layer->q, n, in, compute->q, compute->q_stride },
+		{ &layer->k, n, in, compute->k, compute->kv_stride },
+		{ &layer->v, n, in, compute->v, compute->kv_stride },
 	};
-	struct cpu_product out = { &layer->out,    n,     compute->mixed, compute->q_stride,
-				   compute->added, stride };
+	struct cpu_product out = { &layer->out, n, &compute->mixed, compute->added,
+				   compute->hidden_stride };
 
 	cpu_multiply(compute, qkv, 3);
-	cpu_pool_run(compute->pool, place_part, compute, n);
+	cpu_pool_run(compute->crew.pool, place_part, compute, n);
 	attend_all(compute);
 	cpu_multiply(compute, &out, 1);
-	cpu_pool_run(compute->pool, add_part, compute, n);
+	cpu_pool_run(compute->crew.pool, add_part, compute, n);
 }

@@ -1,5 +1,5 @@
-/* Plain C: for a CPU without the vector sets, and what they are compared with.  A row is unpacked
- * by common/types.c, then goes through 16 partial sums. */
+/* Plain C: for a CPU without the vector sets, and what they are compared with.  A row of
+ * floats goes through 16 partial sums. */
 #include "worker/cpu_kernels.h"
 
 #include <string.h>
@@ -44,23 +44,39 @@ rows_dot(const struct cpu_dot *dot, const struct type_info *info)
 	}
 }
 
-#define DOT_FUNCTION(type)                                \
+#define FLOATS_FUNCTION(type)                             \
 	static void dot_##type(const struct cpu_dot *dot) \
 	{                                                 \
 		rows_dot(dot, type_find(type));           \
 	}
 
-DOT_FUNCTION(TYPE_F32)
-DOT_FUNCTION(TYPE_F16)
-DOT_FUNCTION(TYPE_BF16)
-DOT_FUNCTION(TYPE_Q8_0)
-DOT_FUNCTION(TYPE_Q4_0)
-DOT_FUNCTION(TYPE_Q4_K)
-DOT_FUNCTION(TYPE_Q5_K)
-DOT_FUNCTION(TYPE_Q6_K)
+FLOATS_FUNCTION(TYPE_F32)
+FLOATS_FUNCTION(TYPE_F16)
+FLOATS_FUNCTION(TYPE_BF16)
 
 static void
-mix(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)
+rows_dot_fixed(const struct cpu_dot *dot, const struct fixed_type *type)
+{
+	for (uint32_t r = 0; r < dot->n_rows; r++)
+		for (uint32_t c = 0; c < dot->n_columns; c++)
+			dot->y[c][r] =
+			    fixed_dot(type, dot->rows + r * dot->row_bytes, dot->n, dot->fixed[c]);
+}
+
+#define FIXED_FUNCTION(type)                                \
+	static void dot_##type(const struct cpu_dot *dot)   \
+	{                                                   \
+		rows_dot_fixed(dot, fixed_type_find(type)); \
+	}
+
+FIXED_FUNCTION(TYPE_Q8_0)
+FIXED_FUNCTION(TYPE_Q4_0)
+FIXED_FUNCTION(TYPE_Q4_K)
+FIXED_FUNCTION(TYPE_Q5_K)
+FIXED_FUNCTION(TYPE_Q6_K)
+
+void
+cpu_mix_c(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)
 {
 	for (uint32_t i = 0; i < n; i++)
 		y[i] = 0;
@@ -69,15 +85,13 @@ mix(const float *v, const float *weights, uint32_t n_positions, uint32_t n, floa
 			y[i] += weights[p] * v[i];
 }
 
-const struct cpu_kernels cpu_kernels_c = {
-	.name = "c",
-	.types = { { TYPE_F32, dot_TYPE_F32 },
-		   { TYPE_F16, dot_TYPE_F16 },
-		   { TYPE_BF16, dot_TYPE_BF16 },
-		   { TYPE_Q8_0, dot_TYPE_Q8_0 },
-		   { TYPE_Q4_0, dot_TYPE_Q4_0 },
-		   { TYPE_Q4_K, dot_TYPE_Q4_K },
-		   { TYPE_Q5_K, dot_TYPE_Q5_K },
-		   { TYPE_Q6_K, dot_TYPE_Q6_K } },
-	.mix = mix,
+const struct cpu_type_dot cpu_floats_c[CPU_FLOAT_TYPES] = {
+	{ TYPE_F32, dot_TYPE_F32 },
+	{ TYPE_F16, dot_TYPE_F16 },
+	{ TYPE_BF16, dot_TYPE_BF16 },
+};
+
+const struct cpu_type_dot cpu_fixed_c[CPU_FIXED_TYPES] = {
+	{ TYPE_Q8_0, dot_TYPE_Q8_0 }, { TYPE_Q4_0, dot_TYPE_Q4_0 }, { TYPE_Q4_K, dot_TYPE_Q4_K },
+	{ TYPE_Q5_K, dot_TYPE_Q5_K }, { TYPE_Q6_K, dot_TYPE_Q6_K },
 };

@@ -1,23 +1,15 @@
 /* The inside of compute_cpu, shared by its three parts: compute_cpu.c (life and the walk through
- * the layers), cpu_attention.c and cpu_experts.c.  All memory is made at open. */
+ * the layers), cpu_attention.c and cpu_router.c.  All memory is made at open. */
 #ifndef HEARTH_WORKER_CPU_COMPUTE_H
 #define HEARTH_WORKER_CPU_COMPUTE_H
 
 #include "worker/compute.h"
-#include "worker/cpu_kernels.h"
-#include "worker/cpu_pool.h"
-
-/* Tokens of a batch that one expert computes: places in the slots' tables. */
-struct cpu_group {
-	uint32_t expert;
-	uint32_t first; /* of `order` */
-	uint32_t n;
-};
+#include "worker/cpu_crew.h"
+#include "worker/cpu_experts.h"
 
 struct compute {
 	struct compute_config config;
-	const struct cpu_kernels *kernels;
-	struct cpu_pool *pool;
+	struct cpu_crew crew;
 	void *block; /* all of the below */
 
 	/* of the call in progress */
@@ -26,15 +18,16 @@ struct compute {
 	bool asks; /* need_experts */
 
 	/* Rows of a token begin at multiples of a cache line. */
-	uint64_t hidden_stride, q_stride, kv_stride, width_stride;
-	float *x;               /* (batch, hidden) the residual stream */
-	float *normed;          /* (batch, hidden) */
-	float *added;           /* (batch, hidden) what the residual stream gets */
-	float *q;               /* (batch, heads * head_dim) */
-	float *k, *v;           /* (batch, kv_heads * head_dim), on their way to the cache */
-	float *mixed;           /* (batch, heads * head_dim) attention's output */
-	float *cosines, *sines; /* (batch, head_dim / 2) */
-	float *frequencies;     /* (head_dim / 2) */
+	uint64_t hidden_stride, q_stride, kv_stride;
+	float *x;                  /* (batch, hidden) the residual stream */
+	struct cpu_vectors normed; /* (batch, hidden) */
+	struct cpu_vectors mixed;  /* (batch, heads * head_dim) attention's output */
+	struct cpu_inner inner;    /* (batch * top_k) */
+	float *added;              /* (batch, hidden) what the residual stream gets */
+	float *q;                  /* (batch, heads * head_dim) */
+	float *k, *v;              /* (batch, kv_heads * head_dim), on their way to the cache */
+	float *cosines, *sines;    /* (batch, head_dim / 2) */
+	float *frequencies;        /* (head_dim / 2) */
 
 	/* A slot is one of a token's top_k choices: slot = token * top_k + rank. */
 	float *routed;            /* (batch, experts) router logits */
@@ -45,21 +38,16 @@ struct compute {
 	uint32_t n_groups;
 	uint32_t *needed; /* (experts) the groups' experts, ascending */
 	uint64_t *used;   /* (layers, experts) how often chosen since it was asked */
-	float *gate, *up; /* (batch * top_k, expert_width) */
-	float *down;      /* (batch * top_k, hidden) */
 
-	/* of each thread */
-	uint64_t scratch_stride, scores_stride;
-	float *scratch; /* (threads, CPU_SCRATCH_ROWS * the longest row) */
-	float *scores;  /* (threads, context) */
+	uint64_t scores_stride;
+	float *scores; /* (threads, context) */
 };
 
 /* One matrix of the trunk against columns of a batch. */
 struct cpu_product {
 	const struct matrix *matrix;
 	uint32_t n_columns;
-	const float *x; /* (n_columns, x_stride) */
-	uint64_t x_stride;
+	const struct cpu_vectors *x;
 	float *y; /* (n_columns, y_stride) */
 	uint64_t y_stride;
 };
@@ -78,23 +66,13 @@ void cpu_norm_all(struct compute *compute, const struct matrix *weight);
 
 /* Up to CPU_MAX_PRODUCTS of them at once. */
 void cpu_multiply(struct compute *compute, const struct cpu_product *products, uint32_t n_products);
-/* How many of n items a part has, so that the threads have a few parts each and no part is tiny;
- * item_work: bytes read from memory, times columns.  Rows: in whole scratches. */
-uint32_t cpu_items_a_part(const struct compute *compute, uint64_t n_items, uint64_t item_work);
-uint32_t cpu_rows_a_part(const struct compute *compute, uint64_t n_rows, uint64_t row_work);
-/* All but `scratch` of `dot` is set. */
-void cpu_dot_rows(const struct compute *compute, uint32_t type, struct cpu_dot *dot,
-		  uint32_t thread);
-
 /* x += attention(normed), keys and values into the cache. */
 void cpu_attention(struct compute *compute);
 uint64_t cpu_kv_bytes(const struct model *model, uint32_t context);
 /* cos and sin of the call's positions. */
 void cpu_rotation_prepare(struct compute *compute);
 
-/* x += experts(normed): route (which groups the slots too), then the chosen experts, which must be
- * there. */
+/* Which experts the call's tokens choose, and the groups. */
 void cpu_route(struct compute *compute);
-void cpu_experts(struct compute *compute);
 
 #endif

@@ -2,38 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/checked.h"
 #include "common/types.h"
 #include "worker/cpu_compute.h"
-
-#define PARTS_A_THREAD 4u
-#define MIN_PART_WORK (16u << 10) /* bytes: a few microseconds, several times what a part costs */
-
-uint32_t
-cpu_items_a_part(const struct compute *compute, uint64_t n_items, uint64_t item_work)
-{
-	uint64_t parts = (uint64_t)compute->config.threads * PARTS_A_THREAD;
-	uint64_t fair = (n_items - 1) / parts + 1;
-	uint64_t least = (MIN_PART_WORK - 1) / item_work + 1;
-	uint64_t items = fair > least ? fair : least;
-
-	return (uint32_t)(items < n_items ? items : n_items);
-}
-
-uint32_t
-cpu_rows_a_part(const struct compute *compute, uint64_t n_rows, uint64_t row_work)
-{
-	uint64_t rows = round_up(cpu_items_a_part(compute, n_rows, row_work), CPU_SCRATCH_ROWS);
-
-	return (uint32_t)(rows < n_rows ? rows : n_rows);
-}
-
-void
-cpu_dot_rows(const struct compute *compute, uint32_t type, struct cpu_dot *dot, uint32_t thread)
-{
-	dot->scratch = compute->scratch + thread * compute->scratch_stride;
-	cpu_kernels_dot(compute->kernels, type)(dot);
-}
 
 struct multiplication {
 	const struct compute *compute;
@@ -49,9 +19,10 @@ multiply_part(void *arg, uint32_t part, uint32_t thread)
 	const struct cpu_product *product = job->products;
 	const struct matrix *matrix;
 	const float *x[COMPUTE_BATCH];
+	const struct fixed_block *fixed[COMPUTE_BATCH];
 	float *y[COMPUTE_BATCH];
 	uint32_t which = 0, first, left;
-	struct cpu_dot dot = { .x = x, .y = y };
+	struct cpu_dot dot = { .x = x, .fixed = fixed, .y = y };
 
 	while (part >= job->n_parts[which])
 		part -= job->n_parts[which++];
@@ -60,7 +31,8 @@ multiply_part(void *arg, uint32_t part, uint32_t thread)
 	first = part * job->rows_a_part[which];
 	left = matrix->rows - first;
 	for (uint32_t c = 0; c < product->n_columns; c++) {
-		x[c] = product->x + c * product->x_stride;
+		x[c] = product->x->x + c * product->x->stride;
+		fixed[c] = product->x->fixed + c * product->x->blocks;
 		y[c] = product->y + c * product->y_stride + first;
 	}
 	dot.row_bytes = matrix->bytes / matrix->rows;
@@ -68,7 +40,7 @@ multiply_part(void *arg, uint32_t part, uint32_t thread)
 	dot.n_rows = left < job->rows_a_part[which] ? left : job->rows_a_part[which];
 	dot.n = matrix->columns;
 	dot.n_columns = product->n_columns;
-	cpu_dot_rows(job->compute, matrix->type, &dot, thread);
+	cpu_dot_rows(&job->compute->crew, matrix->type, &dot, thread);
 }
 
 void
@@ -80,13 +52,13 @@ cpu_multiply(struct compute *compute, const struct cpu_product *products, uint32
 	for (uint32_t i = 0; i < n_products; i++) {
 		const struct matrix *matrix = products[i].matrix;
 		uint64_t work = matrix->bytes / matrix->rows * products[i].n_columns;
-		uint32_t rows = cpu_rows_a_part(compute, matrix->rows, work);
+		uint32_t rows = cpu_rows_a_part(&compute->crew, matrix->rows, work);
 
 		job.rows_a_part[i] = rows;
 		job.n_parts[i] = (matrix->rows - 1) / rows + 1;
 		n_parts += job.n_parts[i];
 	}
-	cpu_pool_run(compute->pool, multiply_part, &job, n_parts);
+	cpu_pool_run(compute->crew.pool, multiply_part, &job, n_parts);
 }
 
 void
@@ -100,7 +72,7 @@ cpu_norm(const struct compute *compute, const struct matrix *weight, const float
 	};
 	float scale;
 
-	cpu_kernels_dot(compute->kernels, TYPE_F32)(&dot);
+	cpu_kernels_dot(compute->crew.kernels, TYPE_F32)(&dot);
 	scale = 1 / sqrtf(squares / (float)n + compute->config.model->norm_epsilon);
 	for (uint32_t i = 0; i < n; i++) {
 		float w; /* at any alignment */
@@ -119,10 +91,13 @@ static void
 norm_part(void *arg, uint32_t token, uint32_t thread)
 {
 	const struct norming *job = arg;
-	uint64_t at = token * job->compute->hidden_stride;
+	struct compute *compute = job->compute;
+	const struct cpu_vectors *normed = &compute->normed;
 
 	(void)thread;
-	cpu_norm(job->compute, job->weight, job->compute->x + at, job->compute->normed + at);
+	cpu_norm(compute, job->weight, compute->x + token * compute->hidden_stride,
+		 normed->x + token * normed->stride);
+	cpu_fix(&compute->crew, normed, token, 0, normed->width);
 }
 
 void
@@ -130,5 +105,5 @@ cpu_norm_all(struct compute *compute, const struct matrix *weight)
 {
 	struct norming job = { compute, weight };
 
-	cpu_pool_run(compute->pool, norm_part, &job, compute->n);
+	cpu_pool_run(compute->crew.pool, norm_part, &job, compute->n);
 }

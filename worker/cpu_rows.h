@@ -1,10 +1,10 @@
-/* What the vector kernel sets share: a row's units of 4 vectors go either to the partial sums of 1
- * to 4 columns or, unpacked, to memory.  Included once by each set, after it has defined
- *   VEC, LANES         a vector of LANES floats; a unit is 4 of them
- *   FUSED_COLUMNS      columns whose sums fit the registers beside a unit
- *   vec_zero vec_all vec_load vec_store vec_fma vec_add vec_sum
- * A type gives one function that walks a row's whole units and calls take() with each.  `mode` is a
- * constant in every expansion: 0 stores, else the number of columns. */
+/* What the vector kernel sets share of rows of floats: a row's units of 4 vectors go either to the
+ * partial sums of 1 to 4 columns or, unpacked, to memory.  Included once by each set, after it has
+ * defined VEC, LANES         a vector of LANES floats; a unit is 4 of them MIX                the
+ * name of the set's cpu_mix_fn FUSED_COLUMNS      columns whose sums fit the registers beside a
+ * unit vec_zero vec_all vec_load vec_store vec_fma vec_add vec_sum A type gives one function that
+ * walks a row's whole units and calls take() with each.  `mode` is a constant in every expansion: 0
+ * stores, else the number of columns. */
 #ifndef HEARTH_WORKER_CPU_ROWS_H
 #define HEARTH_WORKER_CPU_ROWS_H
 
@@ -228,8 +228,8 @@ rows_dot_many(units_fn *units, uint32_t type, uint32_t unit_bytes, const struct 
 
 DOT_FUNCTION(f32, TYPE_F32, UNIT * sizeof(float))
 
-static void
-mix(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)
+void
+MIX(const float *v, const float *weights, uint32_t n_positions, uint32_t n, float *y)
 {
 	uint32_t i = 0;
 

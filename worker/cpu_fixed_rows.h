@@ -1,0 +1,172 @@
+/* What the vector sets share of products with fixed-point columns (worker/fixed.h): rows in blocks
+ * of 256 columns, each unpacked once for up to 4 vectors.  Included once by each set, after it has
+ * defined
+ *   struct weights     256 columns of a row, unpacked
+ *   struct sums        16 partial sums of floats
+ * and which defines after it sums_begin, sums_total (adds them up) and take (adds weights times a
+ * block of a vector).  A type gives one function that unpacks 256 columns.  `n` is a constant in
+ * every expansion. */
+#ifndef HEARTH_WORKER_CPU_FIXED_ROWS_H
+#define HEARTH_WORKER_CPU_FIXED_ROWS_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "common/types.h"
+#include "worker/cpu_kernels.h"
+#include "worker/fixed.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Rows follow one another in memory, so this runs ahead into the next one. */
+#define PREFETCH_BYTES 2048
+
+/* How a type's rows are cut: `bytes` of 256 columns, and its kind and centre of worker/fixed.h. */
+struct cut {
+	uint32_t bytes;
+	enum fixed_kind kind;
+	int centre_bits; /* centre = 1 << centre_bits; no matter where there is a minimum */
+};
+
+typedef void unpack_fn(const uint8_t *row, struct weights *ret);
+
+INLINE void take(const struct weights *weights, const struct fixed_block *x, struct sums *sums,
+		 struct cut cut);
+INLINE void sums_begin(struct sums *sums);
+INLINE float sums_total(const struct sums *sums);
+
+INLINE float
+half_at(const uint8_t *at)
+{
+	return _cvtsh_ss((uint16_t)(at[0] | at[1] << 8));
+}
+
+INLINE void
+prefetch(const uint8_t *row, uint32_t bytes)
+{
+	for (uint32_t i = 0; i < bytes; i += 64)
+		_mm_prefetch(row + PREFETCH_BYTES + i, _MM_HINT_T0);
+}
+
+/* The six-bit pairs of a Q4_K or Q5_K block, as common/types.c says: 8 scales, 8 minima. */
+INLINE __m128i
+k_pairs(const uint8_t *block)
+{
+	uint32_t a, b, c;
+	uint64_t scale, minimum;
+
+	memcpy(&a, block + 4, 4);
+	memcpy(&b, block + 8, 4);
+	memcpy(&c, block + 12, 4);
+	scale = (a & 0x3f3f3f3f) | (uint64_t)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) << 32;
+	minimum = (b & 0x3f3f3f3f) | (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030))
+					 << 32;
+	return _mm_set_epi64x((long long)minimum, (long long)scale);
+}
+
+/* Its two halves, the minimum's negated. */
+INLINE __m128
+k_halves(const uint8_t *block)
+{
+	uint32_t both;
+
+	memcpy(&both, block, 4);
+	return _mm_cvtph_ps(_mm_cvtsi32_si128((int)(both ^ 0x80000000)));
+}
+
+/* The scales of eight blocks that are `bytes` apart. */
+INLINE __m256
+block_scales(const uint8_t *row, int bytes)
+{
+	uint16_t halves[8];
+
+#pragma GCC unroll 8
+	for (int g = 0; g < 8; g++)
+		memcpy(&halves[g], row + (size_t)g * (size_t)bytes, 2);
+	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)halves));
+}
+
+/* Groups that fill no block: zeros stand in for the missing ones. */
+INLINE void
+unpack_rest(unpack_fn *unpack, struct cut cut, const uint8_t *row, uint32_t bytes,
+	    struct weights *ret)
+{
+	uint8_t padded[8 * 34] = { 0 };
+
+	memcpy(padded, row, bytes < cut.bytes ? bytes : cut.bytes);
+	unpack(padded, ret);
+}
+
+INLINE void
+rows_dot(unpack_fn *unpack, struct cut cut, const struct cpu_dot *dot, uint32_t first, uint32_t n)
+{
+	uint32_t n_blocks = dot->n / FIXED_COLUMNS;
+	uint32_t rest = (uint32_t)(dot->row_bytes - (uint64_t)n_blocks * cut.bytes);
+	const uint8_t *row = dot->rows;
+
+	for (uint32_t r = 0; r < dot->n_rows; r++) {
+		struct sums sums[4];
+		struct weights weights;
+
+#pragma GCC unroll 4
+		for (uint32_t c = 0; c < n; c++)
+			sums_begin(&sums[c]);
+		for (uint32_t b = 0; b < n_blocks; b++, row += cut.bytes) {
+			prefetch(row, cut.bytes);
+			unpack(row, &weights);
+#pragma GCC unroll 4
+			for (uint32_t c = 0; c < n; c++)
+				take(&weights, dot->fixed[first + c] + b, &sums[c], cut);
+		}
+		if (__builtin_expect(rest > 0, 0)) {
+			unpack_rest(unpack, cut, row, rest, &weights);
+#pragma GCC unroll 4
+			for (uint32_t c = 0; c < n; c++)
+				take(&weights, dot->fixed[first + c] + n_blocks, &sums[c], cut);
+			row += rest;
+		}
+#pragma GCC unroll 4
+		for (uint32_t c = 0; c < n; c++)
+			dot->y[first + c][r] = sums_total(&sums[c]);
+	}
+}
+
+INLINE void
+dot_fixed(unpack_fn *unpack, struct cut cut, const struct cpu_dot *dot)
+{
+	uint32_t c = 0;
+
+	for (; c + 4 <= dot->n_columns; c += 4)
+		rows_dot(unpack, cut, dot, c, 4);
+	switch (dot->n_columns - c) {
+	case 1:
+		rows_dot(unpack, cut, dot, c, 1);
+		break;
+	case 2:
+		rows_dot(unpack, cut, dot, c, 2);
+		break;
+	case 3:
+		rows_dot(unpack, cut, dot, c, 3);
+		break;
+	}
+}
+
+#define FIXED_FUNCTION(type, ...)                                           \
+	static void dot_##type(const struct cpu_dot *dot)                   \
+	{                                                                   \
+		dot_fixed(type##_unpack, (struct cut){ __VA_ARGS__ }, dot); \
+	}
+
+/* All of a set's types, and its table. */
+#define FIXED_FUNCTIONS(set)                                                               \
+	FIXED_FUNCTION(q8_0, 8 * 34, FIXED_CENTRED, 7)                                     \
+	FIXED_FUNCTION(q4_0, 8 * 18, FIXED_CENTRED, 3)                                     \
+	FIXED_FUNCTION(q4_k, 144, FIXED_MINIMUM, 0)                                        \
+	FIXED_FUNCTION(q5_k, 176, FIXED_MINIMUM, 0)                                        \
+	FIXED_FUNCTION(q6_k, 210, FIXED_HALVES, 5)                                         \
+	const struct cpu_type_dot set[CPU_FIXED_TYPES] = {                                 \
+		{ TYPE_Q8_0, dot_q8_0 }, { TYPE_Q4_0, dot_q4_0 }, { TYPE_Q4_K, dot_q4_k }, \
+		{ TYPE_Q5_K, dot_q5_k }, { TYPE_Q6_K, dot_q6_k },                          \
+	};
+
+#endif
