@@ -57,7 +57,7 @@ a_number_is_within_half_a_unit(void **state)
 				assert_int_equal(block.sum[i / 32], sum);
 				assert_int_equal(block.halves[i / 16] + block.halves[i / 16 - 1],
 						 sum);
-				assert_true(block.base[i / 32] == block.unit[i / 32] * (float)sum);
+				assert_true(block.base[i / 32] == -block.unit[i / 32] * (float)sum);
 				sum = 0;
 			}
 		}

@@ -14,16 +14,25 @@ cpu_inner_carve(const struct model *model, uint64_t slots, uint8_t *base, uint64
 	return ret;
 }
 
+/* Where row `first` of one role of a group's expert is. */
+static const uint8_t *
+expert_row(const struct cpu_experts_job *job, const struct cpu_group *group, enum role role,
+	   uint32_t first)
+{
+	const struct experts *experts = &job->model->layers[job->layer].role[role];
+
+	return (const uint8_t *)group->place->role[role] + first * (experts->bytes / experts->rows);
+}
+
 /* Rows `first` .. of one role of a group's expert. */
 static void
 expert_rows(const struct cpu_experts_job *job, const struct cpu_group *group, enum role role,
 	    uint32_t first, struct cpu_dot *dot, uint32_t thread)
 {
 	const struct experts *experts = &job->model->layers[job->layer].role[role];
-	const uint8_t *rows = group->place->role[role];
 
 	dot->row_bytes = experts->bytes / experts->rows;
-	dot->rows = rows + first * dot->row_bytes;
+	dot->rows = expert_row(job, group, role, first);
 	dot->n = experts->columns;
 	dot->n_columns = group->n;
 	cpu_dot_rows(job->crew, experts->type, dot, thread);
@@ -74,8 +83,10 @@ gate_part(void *arg, uint32_t part, uint32_t thread)
 		up[c] = inner->up + slot * inner->gate.stride + first;
 	}
 	dot.y = gate;
+	dot.next = expert_row(job, group, ROLE_UP, first);
 	expert_rows(job, group, ROLE_GATE, first, &dot, thread);
 	dot.y = up;
+	dot.next = NULL;
 	expert_rows(job, group, ROLE_UP, first, &dot, thread);
 	for (uint32_t c = 0; c < group->n; c++)
 		activate(job, job->order[group->first + c], first, n_rows);
@@ -123,6 +134,8 @@ down_part(void *arg, uint32_t part, uint32_t thread)
 			fixed[c] = inner->gate.fixed + slot * inner->gate.blocks;
 			y[c] = inner->down + slot * inner->down_stride + first;
 		}
+		dot.next =
+		    g + 1 < job->n_groups ? expert_row(job, group + 1, ROLE_DOWN, first) : NULL;
 		expert_rows(job, group, ROLE_DOWN, first, &dot, thread);
 	}
 	add_experts(job, first, dot.n_rows);

@@ -6,7 +6,7 @@
 
 struct weights {
 	__m256i quant[8]; /* bytes */
-	__m256 scale[2];  /* 16, or 8 and 8 negated minima */
+	__m256 scale[2];  /* 16, or 8 and 8 minima */
 };
 
 struct sums {
@@ -81,6 +81,7 @@ halves_terms(__m256 scale, const struct fixed_block *x, __m256i sums, int first,
 INLINE void
 take(const struct weights *weights, const struct fixed_block *x, struct sums *sums, struct cut cut)
 {
+	const __m256i shifts = _mm256_set1_epi64x((long long)cut.odd_bits << 32);
 	__m256i a = sixteens(weights, x, 0), b = sixteens(weights, x, 4), s, centres;
 	__m256 scale;
 
@@ -90,6 +91,10 @@ take(const struct weights *weights, const struct fixed_block *x, struct sums *su
 		sums->second = _mm256_add_ps(
 		    sums->second, halves_terms(weights->scale[1], x, b, 8, cut.centre_bits));
 		return;
+	}
+	if (cut.odd_bits) { /* a sum of 32 columns might not fit */
+		a = _mm256_srav_epi32(a, shifts);
+		b = _mm256_srav_epi32(b, shifts);
 	}
 	s = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
 			     _mm256_permute2x128_si256(a, b, 0x31));
@@ -120,13 +125,12 @@ INLINE void
 k_scales(const uint8_t *block, struct weights *ret)
 {
 	__m128i pairs = k_pairs(block);
-	__m128 halves = k_halves(block);
 	__m256i scales = _mm256_cvtepu8_epi32(pairs);
 	__m256i minima = _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(pairs, pairs));
 
-	ret->scale[0] = _mm256_mul_ps(_mm256_broadcastss_ps(halves), _mm256_cvtepi32_ps(scales));
-	ret->scale[1] = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(halves)),
-				      _mm256_cvtepi32_ps(minima));
+	ret->scale[0] = _mm256_mul_ps(_mm256_set1_ps(half_at(block)), _mm256_cvtepi32_ps(scales));
+	ret->scale[1] =
+	    _mm256_mul_ps(_mm256_set1_ps(half_at(block + 2)), _mm256_cvtepi32_ps(minima));
 }
 
 INLINE void
@@ -138,7 +142,7 @@ q4_k_unpack(const uint8_t *row, struct weights *ret)
 		__m256i bytes = load_32(row + 16 + 32L * i);
 
 		ret->quant[2 * i] = low_nibbles(bytes);
-		ret->quant[2 * i + 1] = low_nibbles(_mm256_srli_epi16(bytes, 4));
+		ret->quant[2 * i + 1] = _mm256_andnot_si256(_mm256_set1_epi8(15), bytes);
 	}
 }
 

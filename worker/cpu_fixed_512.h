@@ -6,7 +6,7 @@
 
 struct weights {
 	__m512i quant[4]; /* bytes */
-	__m512 scale;     /* 16, or 8 and 8 negated minima */
+	__m512 scale;     /* 16, or 8 and 8 minima */
 };
 
 struct sums {
@@ -66,11 +66,15 @@ sixteens(const struct weights *weights, const struct fixed_block *x)
 
 /* Sums of each 32 columns, in the first 8 lanes. */
 INLINE __m512i
-groups(__m512i sums)
+groups(__m512i sums, int odd_bits)
 {
+	const __m512i shifts =
+	    _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(odd_bits), 1);
 	const __m512i even = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
 	const __m512i odd = _mm512_setr_epi32(4, 12, 5, 13, 6, 14, 7, 15, 0, 0, 0, 0, 0, 0, 0, 0);
 
+	if (odd_bits) /* a sum of 32 columns might not fit */
+		sums = _mm512_srav_epi32(sums, shifts);
 	return _mm512_add_epi32(_mm512_permutexvar_epi32(even, sums),
 				_mm512_permutexvar_epi32(odd, sums));
 }
@@ -94,7 +98,7 @@ centred_terms(const struct weights *weights, const struct fixed_block *x, __m512
 	__m256i centres = _mm256_slli_epi32(_mm256_loadu_si256((const void *)x->sum), bits);
 	__m256 scale =
 	    _mm256_mul_ps(_mm512_castps512_ps256(weights->scale), _mm256_loadu_ps(x->unit));
-	__m256i s = _mm256_sub_epi32(_mm512_castsi512_si256(groups(sums)), centres);
+	__m256i s = _mm256_sub_epi32(_mm512_castsi512_si256(groups(sums, 0)), centres);
 
 	return _mm512_zextps256_ps512(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(s)));
 }
@@ -111,7 +115,8 @@ take(const struct weights *weights, const struct fixed_block *x, struct sums *su
 		terms = centred_terms(weights, x, s, cut.centre_bits);
 	} else { /* units, then the bases behind them */
 		terms = _mm512_mul_ps(weights->scale, _mm512_loadu_ps(x->unit));
-		terms = _mm512_mask_mul_ps(terms, 0xff, terms, _mm512_cvtepi32_ps(groups(s)));
+		terms = _mm512_mask_mul_ps(terms, 0xff, terms,
+					   _mm512_cvtepi32_ps(groups(s, cut.odd_bits)));
 	}
 	sums->all = _mm512_add_ps(sums->all, terms);
 }
@@ -134,20 +139,26 @@ load_twice(const uint8_t *at)
 INLINE void
 k_scales(const uint8_t *block, struct weights *ret)
 {
-	const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+	const __m256i spread =
+	    _mm256_inserti128_si256(_mm256_set1_epi16(0x0100), _mm_set1_epi16(0x0302), 1);
 	__m512 pairs = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(k_pairs(block)));
-	__m512 halves = _mm512_castps128_ps512(k_halves(block));
+	int both;
 
-	ret->scale = _mm512_mul_ps(_mm512_permutexvar_ps(spread, halves), pairs);
+	memcpy(&both, block, 4);
+	ret->scale = _mm512_mul_ps(
+	    _mm512_cvtph_ps(_mm256_shuffle_epi8(_mm256_set1_epi32(both), spread)), pairs);
 }
 
 INLINE void
 q4_k_unpack(const uint8_t *row, struct weights *ret)
 {
+	const __m512i masks =
+	    _mm512_inserti64x4(_mm512_set1_epi8(0x0f), _mm256_set1_epi8((char)0xf0), 1);
+
 	k_scales(row, ret);
 #pragma GCC unroll 8
 	for (int i = 0; i < 4; i++)
-		ret->quant[i] = nibbles(load_twice(row + 16 + 32L * i));
+		ret->quant[i] = _mm512_and_si512(load_twice(row + 16 + 32L * i), masks);
 }
 
 INLINE void

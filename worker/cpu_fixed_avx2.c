@@ -85,7 +85,7 @@ fix_group(const float *x, float top, struct fixed_block *block, uint32_t g)
 	block->halves[2 * g + 1] = sum_of_16(v[2], v[3]);
 	block->sum[g] = block->halves[2 * g] + block->halves[2 * g + 1];
 	block->unit[g] = usable ? most / top : finite ? 0 : NAN;
-	block->base[g] = block->unit[g] * (float)block->sum[g];
+	block->base[g] = -block->unit[g] * (float)block->sum[g];
 	_mm256_storeu_si256((void *)(block->low + 32L * g), take_digit(v));
 	_mm256_storeu_si256((void *)(block->middle + 32L * g), take_digit(v));
 	_mm256_storeu_si256((void *)(block->high + 32L * g), to_bytes(v));

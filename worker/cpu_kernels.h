@@ -18,6 +18,7 @@
 struct cpu_dot {
 	const uint8_t *rows; /* (n_rows, row_bytes), any alignment */
 	uint64_t row_bytes;
+	const uint8_t *next; /* what the thread reads after these rows; NULL: what follows them */
 	uint32_t n_rows;
 	uint32_t n; /* elements of a row: whole blocks */
 	uint32_t n_columns;

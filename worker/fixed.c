@@ -165,7 +165,7 @@ set_group(const float *x, float top, struct fixed_block *block, uint32_t g)
 	if (usable)
 		block->unit[g] = most / top;
 	block->sum[g] = sums[0] + sums[1];
-	block->base[g] = block->unit[g] * (float)block->sum[g];
+	block->base[g] = -block->unit[g] * (float)block->sum[g];
 	block->halves[2 * g] = sums[0];
 	block->halves[2 * g + 1] = sums[1];
 }
@@ -209,7 +209,7 @@ add_block(const struct fixed_type *type, const struct fixed_weights *weights, ui
 		}
 		sums[g] += weights->scale[g] * x->unit[g] * (float)(a + b);
 		if (type->kind == FIXED_MINIMUM)
-			sums[8 + g] += -weights->minimum[g] * x->base[g];
+			sums[8 + g] += weights->minimum[g] * x->base[g];
 	}
 }
 

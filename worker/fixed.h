@@ -24,7 +24,7 @@
 struct fixed_block {
 	int8_t high[FIXED_COLUMNS], middle[FIXED_COLUMNS], low[FIXED_COLUMNS];
 	float unit[8];
-	float base[8];      /* unit * (float)sum */
+	float base[8];      /* -unit * (float)sum */
 	int32_t sum[8];     /* of v, of each group */
 	int32_t halves[16]; /* of v, of each 16 columns */
 	uint8_t to_line[32];
