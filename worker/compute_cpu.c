@@ -175,8 +175,8 @@ embed(struct compute *compute, const uint32_t *ids)
 			     matrix->columns / type->block_elements);
 }
 
-static void
-run_experts(struct compute *compute)
+void
+cpu_experts(struct compute *compute)
 {
 	const struct model *model = compute->config.model;
 	struct cpu_experts_job job = { .crew = &compute->crew,
@@ -214,7 +214,7 @@ compute_layer(struct compute *compute, struct error *err)
 			return error_sys(err, rc, "waiting for the experts of layer %u",
 					 compute->layer);
 	}
-	run_experts(compute);
+	cpu_experts(compute);
 	return 0;
 }
 

@@ -74,5 +74,7 @@ void cpu_rotation_prepare(struct compute *compute);
 
 /* Which experts the call's tokens choose, and the groups. */
 void cpu_route(struct compute *compute);
+/* x += those experts(normed), which must be there. */
+void cpu_experts(struct compute *compute);
 
 #endif
