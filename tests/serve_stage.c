@@ -31,6 +31,10 @@ upkeep(void *arg, bool woken, struct error *err)
 	(void)woken;
 	if (stage->upkeep_code < 0)
 		return error_set(err, stage->upkeep_code, "as told");
+	pthread_mutex_lock(&stage->lock);
+	stage->upkeeps_after += stage->tally.tokens_out != 0 && stage->tally.request == 0;
+	pthread_cond_broadcast(&stage->told);
+	pthread_mutex_unlock(&stage->lock);
 	return 0;
 }
 
@@ -172,6 +176,15 @@ read_tokens(struct stage *stage, struct text *text, uint64_t request, uint32_t u
 
 		assert_int_equal(id, text_grow(text));
 	}
+}
+
+void
+wait_for_upkeep_after(struct stage *stage)
+{
+	pthread_mutex_lock(&stage->lock);
+	while (stage->upkeeps_after == 0)
+		pthread_cond_wait(&stage->told, &stage->lock);
+	pthread_mutex_unlock(&stage->lock);
 }
 
 struct serve_tally

@@ -29,6 +29,7 @@ struct stage {
 	pthread_mutex_t lock; /* for what follows */
 	pthread_cond_t told;
 	struct serve_tally tally;
+	uint32_t upkeeps_after; /* with an answer through and none at work */
 	struct error err;
 };
 
@@ -56,6 +57,7 @@ Hearth__Generate ask(const struct text *text, uint64_t request, uint32_t max_tok
 void send_ask(struct stage *stage, const struct text *text, uint64_t request, uint32_t max_tokens);
 /* Reads tokens until the text has `until` generated ones; each must be the arithmetic's. */
 void read_tokens(struct stage *stage, struct text *text, uint64_t request, uint32_t until);
+void wait_for_upkeep_after(struct stage *stage);
 struct serve_tally tally_when_idle(struct stage *stage);
 /* Until the main thread has an order to take: it stands at the gate. */
 void wait_for_order(struct stage *stage);

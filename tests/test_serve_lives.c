@@ -214,6 +214,19 @@ upkeep_can_end_it(void **state)
 	worker_start(stage);
 }
 
+/* What waits for the end of an answer begins then, and not with the next one. */
+static void
+upkeep_comes_once_more_when_an_answer_is_through(void **state)
+{
+	struct stage *stage = *state;
+	struct text text = text_make(5, 22);
+
+	send_ask(stage, &text, 1, 2);
+	read_tokens(stage, &text, 1, 2);
+	assert_int_equal(fake_scheduler_finish(&stage->scheduler, 1, "length"), 2);
+	wait_for_upkeep_after(stage);
+}
+
 #define RULE(name) cmocka_unit_test_setup_teardown(name, serve_setup, serve_teardown)
 
 int
@@ -227,6 +240,7 @@ main(void)
 		RULE(told_to_leave_it_leaves_before_the_next_batch),
 		RULE(a_failed_forward_ends_the_worker_and_the_request_is_kept_for_the_next),
 		RULE(upkeep_can_end_it),
+		RULE(upkeep_comes_once_more_when_an_answer_is_through),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
