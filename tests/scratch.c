@@ -35,6 +35,24 @@ scratch_close(struct scratch *scratch)
 	rmdir(scratch->dir);
 }
 
+struct scratch scratch_of_test;
+
+int
+scratch_setup(void **state)
+{
+	(void)state;
+	scratch_open(&scratch_of_test);
+	return 0;
+}
+
+int
+scratch_teardown(void **state)
+{
+	(void)state;
+	scratch_close(&scratch_of_test);
+	return 0;
+}
+
 void
 gate_pass(struct gate *gate)
 {

@@ -13,6 +13,11 @@ struct scratch {
 void scratch_open(struct scratch *scratch);  /* a new empty folder under /tmp */
 void scratch_close(struct scratch *scratch); /* with all files in it */
 
+/* Setup and teardown of a test that wants one, and that one. */
+extern struct scratch scratch_of_test;
+int scratch_setup(void **state);
+int scratch_teardown(void **state);
+
 #define GATE_SECONDS 20
 
 struct gate {

@@ -14,26 +14,17 @@
 #include "common/beside.h"
 #include "tests/scratch.h"
 
-static struct scratch scratch;
 static char path[96], made[104];
 static struct error err;
 
 static int
 setup(void **state)
 {
-	(void)state;
-	scratch_open(&scratch);
-	snprintf(path, sizeof(path), "%s/file", scratch.dir);
-	snprintf(made, sizeof(made), "%s.new", path);
-	return 0;
-}
+	int rc = scratch_setup(state);
 
-static int
-teardown(void **state)
-{
-	(void)state;
-	scratch_close(&scratch);
-	return 0;
+	snprintf(path, sizeof(path), "%s/file", scratch_of_test.dir);
+	snprintf(made, sizeof(made), "%s.new", path);
+	return rc;
 }
 
 static void
@@ -110,12 +101,12 @@ a_place_that_cannot_be_taken_is_the_users_input(void **state)
 	assert_int_equal(beside_close(&beside, &err), -EISDIR);
 	expect_nothing_beside();
 	rmdir(path);
-	snprintf(path, sizeof(path), "%s/none/file", scratch.dir);
+	snprintf(path, sizeof(path), "%s/none/file", scratch_of_test.dir);
 	assert_int_equal(beside_open(&beside, path, &err), -ENOENT);
 	assert_int_equal(error_exit_code(-ENOENT), EXIT_INPUT);
 }
 
-#define BESIDE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define BESIDE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, scratch_teardown)
 
 int
 main(void)

@@ -18,30 +18,13 @@
 #define EXPERTS 3u
 
 static const struct profile_shape shape = { 0x00c0ffee12345678ull, LAYERS, EXPERTS };
-static struct scratch scratch;
-
-static int
-setup(void **state)
-{
-	(void)state;
-	scratch_open(&scratch);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	(void)state;
-	scratch_close(&scratch);
-	return 0;
-}
 
 static const char *
 path(void)
 {
 	static char text[512];
 
-	snprintf(text, sizeof(text), "%s/profile", scratch.dir);
+	snprintf(text, sizeof(text), "%s/profile", scratch_of_test.dir);
 	return text;
 }
 
@@ -153,12 +136,15 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(what_is_written_is_read, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_written_is_read, scratch_setup,
+						scratch_teardown),
 		cmocka_unit_test_setup_teardown(a_profile_that_cannot_be_written_leaves_the_old_one,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(none_yet_is_told_apart, setup, teardown),
+						scratch_setup, scratch_teardown),
+		cmocka_unit_test_setup_teardown(none_yet_is_told_apart, scratch_setup,
+						scratch_teardown),
 		cmocka_unit_test_setup_teardown(
-		    what_is_no_profile_of_this_model_is_refused_with_both_values, setup, teardown),
+		    what_is_no_profile_of_this_model_is_refused_with_both_values, scratch_setup,
+		    scratch_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
