@@ -1,11 +1,16 @@
 #include "tests/knobs.h"
 
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "common/pages.h"
 
@@ -100,4 +105,15 @@ knobs_restore(void **state)
 		close(turn);
 	turn = -1;
 	return rc;
+}
+
+void
+knob_need(const char *path, const char *value)
+{
+	if (knob_set(path, value))
+		return;
+	print_message(
+	    "SKIPPED: %s cannot be set to %s here (want root, and a kernel that has it)\n", path,
+	    value);
+	skip();
 }
