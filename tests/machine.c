@@ -1,6 +1,5 @@
 #include "tests/machine.h"
 
-#include <ftw.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +10,8 @@
 #include <sys/stat.h>
 
 #include <cmocka.h>
+
+#include "tests/scratch.h"
 
 static struct machine machine;
 
@@ -24,20 +25,11 @@ machine_setup(void **state)
 	return 0;
 }
 
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	(void)st;
-	(void)kind;
-	(void)ftw;
-	return remove(path);
-}
-
 int
 machine_teardown(void **state)
 {
 	(void)state;
-	return nftw(machine.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return scratch_remove(machine.dir);
 }
 
 const char *

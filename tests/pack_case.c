@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +14,7 @@
 #include <cmocka.h>
 
 #include "loader/pack_write.h"
+#include "tests/scratch.h"
 
 char pack_model[96], pack_split[96], pack_path[96], pack_folder[64];
 
@@ -53,21 +53,12 @@ pack_setup(void **state)
 	return board_open(&board, pack_folder, "loader", &err);
 }
 
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	(void)st;
-	(void)kind;
-	(void)ftw;
-	return remove(path);
-}
-
 int
 pack_teardown(void **state)
 {
 	(void)state;
 	board_close(board);
-	return nftw(pack_folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return scratch_remove(pack_folder);
 }
 
 void

@@ -1,8 +1,8 @@
 #include "tests/scratch.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +17,25 @@ scratch_open(struct scratch *scratch)
 		abort();
 }
 
+static int
+remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	(void)st;
+	(void)kind;
+	(void)ftw;
+	return remove(path);
+}
+
+int
+scratch_remove(const char *dir)
+{
+	return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 void
 scratch_close(struct scratch *scratch)
 {
-	DIR *dir = opendir(scratch->dir);
-	char path[512];
-	struct dirent *entry;
-
-	while (dir && (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", scratch->dir, entry->d_name);
-		unlink(path);
-	}
-	if (dir)
-		closedir(dir);
-	rmdir(scratch->dir);
+	scratch_remove(scratch->dir);
 }
 
 struct scratch scratch_of_test;

@@ -11,7 +11,9 @@ struct scratch {
 };
 
 void scratch_open(struct scratch *scratch);  /* a new empty folder under /tmp */
-void scratch_close(struct scratch *scratch); /* with all files in it */
+void scratch_close(struct scratch *scratch); /* with all that is in it */
+
+int scratch_remove(const char *dir); /* a folder with all that is in it; a teardown's result */
 
 /* Setup and teardown of a test that wants one, and that one. */
 extern struct scratch scratch_of_test;

@@ -1,7 +1,6 @@
 /* loader/directory.h, loader/adopt.h: an arena's directory tells the model, and a warm arena is
  * taken back from a pinner exactly when it is the same. */
 #include <errno.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,6 +18,7 @@
 #include "loader/adopt.h"
 #include "loader/directory.h"
 #include "tests/gguf_builder.h"
+#include "tests/scratch.h"
 
 #define SLICES 3
 
@@ -31,15 +31,6 @@ struct warm {
 };
 
 static char folder[64];
-
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	(void)st;
-	(void)kind;
-	(void)ftw;
-	return remove(path);
-}
 
 /* A model's arena with nothing read into it. */
 static void
@@ -114,7 +105,7 @@ teardown(void **state)
 	placement_close(&warm->placement);
 	model_files_close(&warm->files);
 	free(warm);
-	return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return scratch_remove(folder);
 }
 
 static void

@@ -1,7 +1,6 @@
 /* loader/model_files.h: a model's shards, found from any one of them, or refused by name. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,34 +16,9 @@
 #include "common/types.h"
 #include "loader/model_files.h"
 #include "tests/gguf_builder.h"
+#include "tests/scratch.h"
 
 #define PARTS 3
-
-static char folder[64];
-
-static int
-make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/hearth-files-XXXXXX");
-	return mkdtemp(folder) ? 0 : -1;
-}
-
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	(void)st;
-	(void)kind;
-	(void)ftw;
-	return remove(path);
-}
-
-static int
-remove_folder(void **state)
-{
-	(void)state;
-	return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
 
 static const char *
 in_folder(const char *name)
@@ -53,7 +27,7 @@ in_folder(const char *name)
 	static int turn;
 
 	turn = !turn;
-	snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
+	snprintf(path[turn], sizeof(path[turn]), "%s/%s", scratch_of_test.dir, name);
 	return path[turn];
 }
 
@@ -323,7 +297,8 @@ what_is_no_file_is_refused(void **state)
 {
 	(void)state;
 	expect_refused(in_folder("none.gguf"), -ENOENT, "none.gguf", "No such file");
-	expect_refused(folder, -EISDIR, folder, "a folder, want a GGUF file");
+	expect_refused(scratch_of_test.dir, -EISDIR, scratch_of_test.dir,
+		       "a folder, want a GGUF file");
 	assert_int_equal(mkfifo(in_folder("fifo"), 0600), 0);
 	expect_refused(in_folder("fifo"), -EINVAL, "fifo", "no regular file");
 }
@@ -375,7 +350,7 @@ a_long_header_is_read_to_its_end(void **state)
 	model_files_close(&files);
 }
 
-#define FILES_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define FILES_TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int
 main(void)
