@@ -211,7 +211,7 @@ compute_layer(struct compute *compute, struct error *err)
 		rc = config->need_experts(config->need_arg, compute->layer, compute->needed,
 					  compute->n_groups);
 		if (rc < 0)
-			return error_sys(err, rc, "waiting for the experts of layer %u",
+			return error_set(err, rc, "waiting for the experts of layer %u ended",
 					 compute->layer);
 	}
 	cpu_experts(compute);
