@@ -229,9 +229,9 @@ a_refusal_of_what_has_no_other_way_is_an_error_with_its_reason(void **state)
 {
 	(void)state;
 	need_open(&stage, true, FEW);
-	stage.refuses = -EIO;
+	stage.refuses = -EBADMSG;
 	need_loader_start(&stage);
-	assert_int_equal(need_forward(&stage), -EIO);
+	assert_int_equal(need_forward(&stage), -EBADMSG);
 	assert_non_null(strstr(stage.table.failure.text, "the drive is on fire"));
 	need_close(&stage);
 }
