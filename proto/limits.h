@@ -30,7 +30,7 @@
 /* A lent region's key. */
 #define MAX_KEY_BYTES 64u
 
-/* Regions lent at once: a worker needs five. */
+/* Regions lent at once: a worker needs six. */
 #define MAX_REGIONS 32u
 
 /* Experts moved by one request: a second of copies at the slowest measured rate. */
