@@ -74,7 +74,7 @@ a_budget_changes_no_bit(void **state)
 	copy_model(copy);
 	run_do(WORDS("up", copy, "--name", "some", "--device", "cpu", "--resident-gib", SOME,
 		     "--profile", profile));
-	expect_bits(&whole, "some");
+	bits_assert_again(&whole, "some");
 	down("some");
 	assert_int_equal(unlink(copy), 0);
 	assert_int_equal(unlink(profile), 0);
