@@ -83,6 +83,9 @@ bench_machine_measure(struct bench_machine *ret, const struct device *device,
 		ret->rates.gb_s[i] = ret->gpu ? ret->copy : ret->ram;
 	if (ret->gpu)
 		ret->rates.gb_s[BENCH_ARENA] = ret->in_place;
+	ret->shared = ret->rates;
+	if (ret->gpu)
+		ret->shared.gb_s[BENCH_ARENA] = ret->together_gpu + ret->together_cpu;
 }
 
 json_t *

@@ -19,7 +19,8 @@ struct bench_machine {
 	double to_device;
 	double in_place, in_place_4k; /* huge pages, pages of 4 KiB */
 	double together_gpu, together_cpu;
-	struct bench_rates rates; /* of each place, for the device measured */
+	struct bench_rates rates;  /* of each place, for the device measured */
+	struct bench_rates shared; /* the same where the CPU reads a part of the arena itself */
 };
 
 /* `device` NULL or a CPU device: RAM alone, and all places are there.  Ends the bench on failure.

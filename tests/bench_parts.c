@@ -36,15 +36,21 @@ save_picture(struct bench_parts *bench, const struct bench_decode *decode,
 	     const struct bench_row *row)
 {
 	double position = row->traffic.bytes[BENCH_KV] / (row->context + row->tokens / 2.0);
+	uint32_t n = bench->n_contexts;
 	char path[640];
 
-	for (uint32_t i = 0; i < bench->n_contexts; i++)
+	for (uint32_t i = 0; i < n; i++)
 		bench->curves[i] = (struct bench_curve){ .model = &decode->shape,
 							 .rates = decode->rates,
 							 .position_bytes = (uint64_t)position,
 							 .context = bench->contexts[i] };
+	if (bench->machine.gpu) {
+		bench->curves[n] = bench->curves[0];
+		bench->curves[n].rates = &bench->machine.shared;
+		bench->curves[n++].with = "the CPU reads too";
+	}
 	snprintf(path, sizeof(path), "%s/bench-gpu.svg", stack_build);
-	if (!bench_rows_svg(&bench->rows, bench->curves, bench->n_contexts, path))
+	if (!bench_rows_svg(&bench->rows, bench->curves, n, path))
 		log_warn("%s: cannot be written", path);
 }
 
@@ -138,6 +144,10 @@ bench_parts_budget(struct bench_parts *bench, uint32_t mib, uint32_t context)
 	if (context == bench->contexts[0] && (mib == 8192 || mib == 4096))
 		figure(bench, name, row.worker, "tokens/s", mib == 8192 ? 100 : 70,
 		       mib == 8192 ? 160 : 110);
+	if (bench->machine.gpu)
+		figures_add(&bench->figures, "  what the bytes allow with the CPU reading too",
+			    1 / bench_traffic_seconds(&row.traffic, &bench->machine.shared),
+			    "tokens/s", FIGURE_FREE, 0);
 	missed = row.traffic.bytes[BENCH_ARENA] / (bench->machine.rates.gb_s[BENCH_ARENA] * 1e9);
 	snprintf(name, sizeof(name), "%u MiB, context %u: missed bytes / bandwidth", mib, context);
 	if (context == bench->contexts[0] && row.hits < 0.5)

@@ -25,7 +25,7 @@ struct bench_parts {
 	struct bench_machine machine;
 	struct figures figures;
 	struct bench_rows rows;
-	struct bench_curve curves[BENCH_MAX_LIST];
+	struct bench_curve curves[BENCH_MAX_LIST + 1];
 	bool whole; /* the last stack had the model and the device that the floors are of */
 };
 

@@ -89,14 +89,15 @@ static void
 plot_curve(struct plot *plot, const struct bench_curve *curve, const char *colour)
 {
 	struct plot_point points[CURVE_POINTS];
-	char name[32];
+	char name[64];
 
 	for (uint32_t i = 0; i < CURVE_POINTS; i++) {
 		double x = plot->most_x * (i + 1) / CURVE_POINTS;
 
 		points[i] = (struct plot_point){ x, bench_curve_at(curve, x * GIB) };
 	}
-	snprintf(name, sizeof(name), "context %u", curve->context);
+	snprintf(name, sizeof(name), "context %u%s%s", curve->context, curve->with ? ", " : "",
+		 curve->with ? curve->with : "");
 	plot_line(plot, colour, name, false, points, CURVE_POINTS);
 }
 
@@ -142,7 +143,8 @@ bench_rows_svg(const struct bench_rows *rows, const struct bench_curve *curves, 
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		plot_curve(&plot, &curves[i], colour_of(i));
-		plot_dots(&plot, rows, "even", curves[i].context, colour_of(i));
+		if (!curves[i].with)
+			plot_dots(&plot, rows, "even", curves[i].context, colour_of(i));
 	}
 	plot_dots(&plot, rows, "skewed", curves[0].context, SKEWED_COLOUR);
 	return plot_close(&plot);

@@ -36,6 +36,7 @@ struct bench_curve {
 	const struct bench_rates *rates;
 	uint64_t position_bytes; /* of the KV cache */
 	uint32_t context;
+	const char *with; /* what its rates suppose beside the device; NULL: nothing */
 };
 
 double bench_curve_at(const struct bench_curve *curve, double bytes);

@@ -178,21 +178,23 @@ static void
 the_picture_has_a_line_a_context_and_a_dot_a_row_of_the_device(void **state)
 {
 	char path[] = "/tmp/hearth-rows-XXXXXX";
-	struct bench_curve curves[] = { curve(128), curve(4096) };
+	struct bench_curve curves[] = { curve(128), curve(4096), curve(128) };
 	struct bench_rows rows;
 	uint8_t *svg;
 	uint64_t n;
 
 	(void)state;
 	fill(&rows);
+	curves[2].with = "the CPU reads too";
 	close(mkstemp(path));
-	assert_true(bench_rows_svg(&rows, curves, 2, path));
+	assert_true(bench_rows_svg(&rows, curves, 3, path));
 	n = golden_read_file(path, &svg);
 	unlink(path);
 	svg[n - 1] = '\0';
-	assert_int_equal(count((char *)svg, "<polyline"), 2);
+	assert_int_equal(count((char *)svg, "<polyline"), 3);
 	assert_int_equal(count((char *)svg, "<circle"), 2);
 	assert_non_null(strstr((char *)svg, ">context 4096</text>"));
+	assert_non_null(strstr((char *)svg, ">context 128, the CPU reads too</text>"));
 	assert_non_null(strstr((char *)svg, ">skewed router</text>"));
 	assert_non_null(strstr((char *)svg, "</svg>"));
 	assert_null(strstr((char *)svg, "nan"));

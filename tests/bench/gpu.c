@@ -130,6 +130,7 @@ main(int argc, char **argv)
 	int rc;
 
 	log_open("gpu");
+	setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut off has told what it had */
 	rc = read_options(argc, argv, &bench, &err);
 	if (rc < 0) {
 		log_error("%s", err.text);
