@@ -199,6 +199,18 @@ run_read(struct run *run, size_t bytes)
 }
 
 bool
+run_more(struct run *run, size_t bytes)
+{
+	size_t want;
+
+	run_ended(run);
+	want = run->out_n + bytes;
+	while (run->out_n < want && run->out_fd >= 0)
+		run_step(run);
+	return run->out_n >= want;
+}
+
+bool
 run_ended(struct run *run)
 {
 	struct pollfd fds[2] = { { .fd = run->out_fd, .events = POLLIN },

@@ -41,6 +41,8 @@ struct run {
 void run_start(struct run *run, const char *const *words);
 /* Reads until `bytes` of its stdout have come; its end before that fails the test. */
 void run_read(struct run *run, size_t bytes);
+/* Reads `bytes` more than have come by now; false: its stdout ends before that. */
+bool run_more(struct run *run, size_t bytes);
 /* Whether its output has ended; takes what has come, waits for nothing. */
 bool run_ended(struct run *run);
 /* Reads to the end.  The exit status, or 128 + signal. */

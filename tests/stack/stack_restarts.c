@@ -21,6 +21,7 @@
  * restarted or killed. */
 #define TOKENS "1500"
 #define KILLS 10
+#define ANSWERS 40 /* to find room for as many kills */
 
 static char model[128];
 static char *undisturbed; /* the answer: ids */
@@ -191,45 +192,51 @@ a_restarted_loader_reads_nothing_again(void **state)
 	run_do(WORDS("verify", "--name", NAME));
 }
 
-static int
-compare_sizes(const void *a, const void *b)
+static int64_t
+times_handed_on(void)
 {
-	size_t x = *(const size_t *)a, y = *(const size_t *)b;
+	json_t *figure = stack_figure(NAME, "scheduler", "handed_on");
+	int64_t n = json_integer_value(figure);
 
-	return (x > y) - (x < y);
+	json_decref(figure);
+	return n;
 }
 
+/* One answer; its workers are killed when they have given some of it, as long as there is more of
+ * it.  How often. */
+static uint32_t
+kill_within_an_answer(uint32_t most, unsigned *seed)
+{
+	pid_t worker = stack_pid(NAME, "worker");
+	struct run run;
+	uint32_t n = 0;
+
+	start_answer(&run);
+	while (n < most && run_more(&run, 1 + (size_t)rand_r(seed) % (bytes / 12))) {
+		stack_kill(worker);
+		n++;
+		stack_wait_answering(NAME);
+		worker = stack_pid(NAME, "worker");
+	}
+	assert_undisturbed(&run);
+	return n;
+}
+
+/* Where nothing else runs one answer has room for all of them. */
 static void
 kill_ten_times(void)
 {
 	unsigned seed = (unsigned)clock_ns();
-	int64_t before;
-	size_t moments[KILLS];
-	json_t *handed_on;
-	struct run run;
+	int64_t before = times_handed_on();
+	uint32_t kills = 0;
 
 	print_message("seed %u\n", seed);
-	for (uint32_t i = 0; i < KILLS; i++)
-		moments[i] = 1 + (size_t)rand_r(&seed) % (bytes * 6 / 10);
-	qsort(moments, KILLS, sizeof(moments[0]), compare_sizes);
-	handed_on = stack_figure(NAME, "scheduler", "handed_on");
-	before = json_integer_value(handed_on);
-	json_decref(handed_on);
-	start_answer(&run);
-	for (uint32_t i = 0; i < KILLS; i++) {
-		pid_t worker;
-
-		stack_wait_answering(NAME);
-		worker = stack_pid(NAME, "worker");
-		run_read(&run, moments[i]);
-		if (run_ended(&run))
-			fail_msg("the answer was through before kill %u of %u", i + 1, KILLS);
-		stack_kill(worker);
+	for (uint32_t answers = 0; kills < KILLS; answers++) {
+		if (answers == ANSWERS)
+			fail_msg("%u kills within %u answers", kills, answers);
+		kills += kill_within_an_answer(KILLS - kills, &seed);
 	}
-	assert_undisturbed(&run);
-	handed_on = stack_figure(NAME, "scheduler", "handed_on");
-	assert_true(json_integer_value(handed_on) > before);
-	json_decref(handed_on);
+	assert_true(times_handed_on() > before);
 }
 
 static void
