@@ -54,6 +54,7 @@ struct cuda_cpu_grid {
 	size_t shared;
 	bool overlaps;                /* may begin before the kernel before it has ended */
 	std::function<void()> thread; /* the kernel with its arguments */
+	const char *signature;        /* what is known of its name */
 };
 
 /* NULL, or what the kernel did wrong: a line that holds until the next call.  `next`, which is run

@@ -183,7 +183,8 @@ block_run(struct block *block)
 		return;
 	if (is_over(block) && block->grid->overlaps && !block->has_held)
 		snprintf(cuda_cpu_mistake, sizeof cuda_cpu_mistake,
-			 "a kernel that overlaps ends without waiting for the one before");
+			 "a block of a kernel that overlaps never waited for the one before: %s",
+			 block->grid->signature);
 	else if (!is_over(block) && !ready_warp(block) && !(block->early && block->has_held))
 		find_stuck(block);
 }

@@ -161,7 +161,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 
 cudaError_t cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel,
-			    std::function<void()> thread);
+			    std::function<void()> thread, const char *signature);
 cudaError_t cuda_cpu_allow_shared(const void *kernel, size_t bytes);
 
 template <class... Params, class... Args>
@@ -170,8 +170,9 @@ cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Params...), 
 {
 	std::tuple<Params...> kept(static_cast<Params>(args)...);
 
-	return cuda_cpu_launch(config, (const void *)kernel,
-			       [kernel, kept] { std::apply(kernel, kept); });
+	return cuda_cpu_launch(
+	    config, (const void *)kernel, [kernel, kept] { std::apply(kernel, kept); },
+	    __PRETTY_FUNCTION__);
 }
 
 template <class Kernel>

@@ -117,10 +117,11 @@ launch_possible(const struct cuda_cpu_grid &grid, const void *kernel)
 }
 
 cudaError_t
-cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::function<void()> thread)
+cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::function<void()> thread,
+		const char *signature)
 {
-	struct cuda_cpu_grid grid = { config->gridDim, config->blockDim, config->dynamicSmemBytes,
-				      false, std::move(thread) };
+	struct cuda_cpu_grid grid = { config->gridDim, config->blockDim,  config->dynamicSmemBytes,
+				      false,           std::move(thread), signature };
 	CUDA_CPU_LOCKED;
 
 	if (!launch_possible(grid, kernel))
