@@ -6,6 +6,7 @@
 # make bench-smoke   time the start, a restart and a token; table and JSON
 # make bench-start   time cold and cached starts of a SIZE_GIB model beside the limits of drive and RAM
 # make bench-gpu     time decoding by budget and context beside the limits of the machine; ONLY=decode,cpu
+# make bench-cpu     the CPU's kernels beside reads of RAM, with THREADS="1 2" threads
 # make lint       cppcheck, clang-tidy, shellcheck
 # make format     clang-format every source; make format-check fails on a difference
 # make compdb     compile_commands.json for clangd
@@ -79,7 +80,7 @@ else
 SOURCES_USED := $(SOURCE_C)
 endif
 
-.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke bench-start bench-gpu lint format format-check compdb clean
+.PHONY: all check check-stack asan ubsan tsan fuzz bench-smoke bench-start bench-gpu bench-cpu lint format format-check compdb clean
 .SECONDARY:
 all: $(PROGRAMS:%=$(BUILD)/bin/%) $(BENCHES:%=$(BUILD)/bin/%)
 	@test "$(CUDA)" = 1 || echo "  built without CUDA: the cpu device only"
@@ -205,6 +206,13 @@ $(GPU_MODEL)-%.gguf: | $(BUILD)/bin/make_model
 bench-gpu: all $(GPU_ROUTERS:%=$(GPU_MODEL)-%.gguf)
 	$(BUILD)/bin/gpu --model $(GPU_MODEL)-even.gguf $(if $(filter skewed,$(GPU_ROUTERS)),--skewed $(GPU_MODEL)-skewed.gguf) \
 		$(if $(ONLY),--only $(ONLY)) $(GPU_OPTIONS)
+
+# malloc asks for huge pages, as an arena has them.
+bench-cpu: $(BUILD)/bin/cpu_forward $(BUILD)/bin/make_model
+	test -f $(BENCH_DIR)/cpu.gguf || { $(BUILD)/bin/make_model --shape qwen3-30b-a3b --size-gib 3 \
+		$(BENCH_DIR)/cpu.part && mv $(BENCH_DIR)/cpu.part $(BENCH_DIR)/cpu.gguf; }
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BUILD)/bin/cpu_forward --json $(BUILD)/bench-cpu.json \
+		$(BENCH_DIR)/cpu.gguf $(or $(THREADS),1 $(shell nproc))
 
 SIZE_GIB  ?= 4
 bench-start: all

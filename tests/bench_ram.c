@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "common/clock.h"
+#include "tests/ram_read.h"
 
 #define PIECE_BYTES (1u << 20)
 #define MAX_READERS 1024u
@@ -27,25 +28,6 @@ struct bench_ram {
 	pthread_t readers[];
 };
 
-/* A cache line. */
-#define LINE uint64_t __attribute__((vector_size(64)))
-
-static uint64_t
-read_piece(const uint8_t *at)
-{
-	const LINE *from = (const void *)at, *end = from + PIECE_BYTES / 64;
-	LINE sum[4] = { { 0 } };
-	uint64_t all = 0;
-
-	for (; from < end; from += 4)
-		for (int i = 0; i < 4; i++)
-			sum[i] += from[i];
-	for (int i = 0; i < 4; i++)
-		for (int k = 0; k < 8; k++)
-			all += sum[i][k];
-	return all;
-}
-
 static void *
 reader(void *arg)
 {
@@ -54,7 +36,7 @@ reader(void *arg)
 
 	while (!atomic_load_explicit(&ram->stop, memory_order_relaxed) &&
 	       (piece = atomic_fetch_add(&ram->next, 1)) < ram->end) {
-		sum += read_piece(ram->at + piece % ram->pieces * PIECE_BYTES);
+		sum += ram_read(ram->at + piece % ram->pieces * PIECE_BYTES, PIECE_BYTES);
 		done++;
 	}
 	atomic_fetch_add(&ram->sum, sum);

@@ -1,27 +1,25 @@
 #include "tests/ram_read.h"
 
-#include <immintrin.h>
-
 #define AHEAD 2048 /* bytes: beyond what the CPU fetches by itself */
 
-__attribute__((target("avx2"))) uint64_t
-ram_read(const void *from, uint64_t bytes)
+/* A cache line. */
+#define LINE uint64_t __attribute__((vector_size(64)))
+
+uint64_t
+ram_read(const void *at, uint64_t bytes)
 {
-	const uint8_t *at = from;
-	__m256i sums[4] = { _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-			    _mm256_setzero_si256() };
+	const LINE *from = at, *end = from + bytes / 64;
+	LINE sum[4] = { { 0 } };
+	uint64_t all = 0;
 
-	for (uint64_t i = 0; i < bytes; i += 256, at += 256)
+	for (; from < end; from += 4)
 #pragma GCC unroll 4
-		for (int j = 0; j < 4; j++) {
-			const __m256i *line = (const void *)(at + 64L * j);
-
-			_mm_prefetch((const char *)line + AHEAD, _MM_HINT_T0);
-			sums[j] = _mm256_xor_si256(sums[j], _mm256_loadu_si256(line));
-			sums[j] = _mm256_xor_si256(sums[j], _mm256_loadu_si256(line + 1));
+		for (int i = 0; i < 4; i++) {
+			__builtin_prefetch((const uint8_t *)(from + i) + AHEAD);
+			sum[i] += from[i];
 		}
-	sums[0] = _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]),
-				   _mm256_xor_si256(sums[2], sums[3]));
-	return (uint64_t)_mm256_extract_epi64(sums[0], 0) ^
-	       (uint64_t)_mm256_extract_epi64(sums[0], 2);
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < 8; k++)
+			all += sum[i][k];
+	return all;
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Returns a mixture of the bytes, so that none of the reads can be left out.  bytes: a multiple of
- * 256; at: of 32. */
+ * 256; at: of 64. */
 uint64_t ram_read(const void *at, uint64_t bytes);
 
 #endif

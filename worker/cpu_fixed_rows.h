@@ -21,6 +21,9 @@
 /* Of 512 to 8192 the best on a Xeon (Sapphire Rapids), where without it half the speed is lost. */
 #define PREFETCH_BYTES 4096
 
+/* Columns that a row is unpacked once for: their vectors fit the first cache. */
+#define MAX_FUSED 4u
+
 /* How a type's rows are cut: `bytes` of 256 columns, and its kind and centre of worker/fixed.h. */
 struct cut {
 	uint32_t bytes;
@@ -85,46 +88,30 @@ block_scales(const uint8_t *row, int bytes)
 	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)halves));
 }
 
-/* Groups that fill no block: zeros stand in for the missing ones. */
-INLINE void
-unpack_rest(unpack_fn *unpack, struct cut cut, const uint8_t *row, uint32_t bytes,
-	    struct weights *ret)
-{
-	uint8_t padded[8 * 34] = { 0 };
-
-	memcpy(padded, row, bytes < cut.bytes ? bytes : cut.bytes);
-	unpack(padded, ret);
-}
-
+/* Rows against n columns from `first` on.  One alone keeps its sums in registers. */
 INLINE void
 rows_dot(unpack_fn *unpack, struct cut cut, const struct cpu_dot *dot, uint32_t first, uint32_t n)
 {
-	uint32_t n_blocks = dot->n / FIXED_COLUMNS;
-	uint32_t rest = (uint32_t)(dot->row_bytes - (uint64_t)n_blocks * cut.bytes);
-	const uint8_t *row = dot->rows;
+	uint32_t whole = dot->n / FIXED_COLUMNS, n_blocks = fixed_blocks(dot->n);
+	uint8_t padded[8 * 34] = { 0 }; /* zeros stand in for groups that fill no block */
 
 	for (uint32_t r = 0; r < dot->n_rows; r++) {
-		struct sums sums[4];
+		const uint8_t *row = dot->rows + r * dot->row_bytes;
+		struct sums sums[MAX_FUSED];
 		struct weights weights;
 
-#pragma GCC unroll 4
 		for (uint32_t c = 0; c < n; c++)
 			sums_begin(&sums[c]);
 		for (uint32_t b = 0; b < n_blocks; b++, row += cut.bytes) {
+			const uint8_t *at = row;
+
+			if (__builtin_expect(b == whole, 0))
+				at = memcpy(padded, row, dot->row_bytes - b * (size_t)cut.bytes);
 			prefetch(dot, row, cut.bytes);
-			unpack(row, &weights);
-#pragma GCC unroll 4
+			unpack(at, &weights);
 			for (uint32_t c = 0; c < n; c++)
 				take(&weights, dot->fixed[first + c] + b, &sums[c], cut);
 		}
-		if (__builtin_expect(rest > 0, 0)) {
-			unpack_rest(unpack, cut, row, rest, &weights);
-#pragma GCC unroll 4
-			for (uint32_t c = 0; c < n; c++)
-				take(&weights, dot->fixed[first + c] + n_blocks, &sums[c], cut);
-			row += rest;
-		}
-#pragma GCC unroll 4
 		for (uint32_t c = 0; c < n; c++)
 			dot->y[first + c][r] = sums_total(&sums[c]);
 	}
@@ -133,20 +120,14 @@ rows_dot(unpack_fn *unpack, struct cut cut, const struct cpu_dot *dot, uint32_t 
 INLINE void
 dot_fixed(unpack_fn *unpack, struct cut cut, const struct cpu_dot *dot)
 {
-	uint32_t c = 0;
+	if (dot->n_columns == 1) {
+		rows_dot(unpack, cut, dot, 0, 1);
+		return;
+	}
+	for (uint32_t c = 0; c < dot->n_columns; c += MAX_FUSED) {
+		uint32_t left = dot->n_columns - c;
 
-	for (; c + 4 <= dot->n_columns; c += 4)
-		rows_dot(unpack, cut, dot, c, 4);
-	switch (dot->n_columns - c) {
-	case 1:
-		rows_dot(unpack, cut, dot, c, 1);
-		break;
-	case 2:
-		rows_dot(unpack, cut, dot, c, 2);
-		break;
-	case 3:
-		rows_dot(unpack, cut, dot, c, 3);
-		break;
+		rows_dot(unpack, cut, dot, c, left < MAX_FUSED ? left : MAX_FUSED);
 	}
 }
 
