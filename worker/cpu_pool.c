@@ -1,8 +1,9 @@
 /* The job's fields belong to the caller and are written while no part is left to take; a thread
  * reads them only after it has taken a part of that job, so they stay as they are until it is done.
  *
- * `tickets` holds the job's number above and the parts left to take below: taking one is a
- * compare-and-swap, which fails when the job is another one by then. */
+ * Each thread has a share of the parts, and takes others' when its own is done: so most parts cost
+ * nothing that is contended.  A share's `tickets` hold the job's number above and the parts left to
+ * take below: taking one is a compare-and-swap, which fails when the job is another one by then. */
 #include "worker/cpu_pool.h"
 
 #include <errno.h>
@@ -25,21 +26,29 @@ struct member {
 	uint32_t index;
 };
 
-struct cpu_pool {
+/* A word that threads wait for, in a line of its own. */
+struct waited {
+	_Alignas(64) _Atomic uint32_t word;
+	_Atomic uint32_t asleep; /* threads that sleep on it */
+};
+
+struct share {
 	_Alignas(64) _Atomic uint64_t tickets;
+};
+
+struct cpu_pool {
 	cpu_part_fn *fn;
 	void *arg;
+	struct member *members;
+	struct share *shares; /* (n_threads), the caller's first */
 	uint32_t n_parts;
 	uint32_t job;
-
-	_Alignas(64) _Atomic uint32_t undone; /* parts of this job; the caller may sleep on it */
-	atomic_bool caller_sleeps;
-
-	_Alignas(64) _Atomic uint32_t bell; /* changes with each job; idle threads sleep on it */
-	_Atomic uint32_t n_asleep;
-	atomic_bool quit;
+	uint32_t n_threads; /* the caller among them */
 	uint32_t n_members; /* threads beside the caller that have been started */
-	struct member *members;
+
+	struct waited undone; /* parts of this job; for the caller */
+	struct waited bell;   /* changes with each job; for idle threads */
+	atomic_bool quit;
 };
 
 static void
@@ -62,23 +71,69 @@ pause_briefly(void)
 #endif
 }
 
-/* Takes one part of whatever job there is, and does it.  False: none is left to take. */
-static bool
-do_part(struct cpu_pool *pool, uint32_t thread)
+/* Of the job in progress, the parts before it are those of earlier shares. */
+static uint32_t
+first_part(const struct cpu_pool *pool, uint32_t share)
 {
+	return (uint32_t)((uint64_t)pool->n_parts * share / pool->n_threads);
+}
+
+/* Takes one part of a share of whatever job there is.  False: none is left to take. */
+static bool
+take_part(struct cpu_pool *pool, uint32_t share, uint32_t *ret_part)
+{
+	_Atomic uint64_t *at = &pool->shares[share].tickets;
 	/* Acquire: with a part taken, the job's fields are seen. */
-	uint64_t tickets = atomic_load_explicit(&pool->tickets, memory_order_acquire);
+	uint64_t tickets = atomic_load_explicit(at, memory_order_acquire);
 
 	do {
 		if ((uint32_t)tickets == 0)
 			return false;
 	} while (!atomic_compare_exchange_weak_explicit(
-	    &pool->tickets, &tickets, tickets - 1, memory_order_acq_rel, memory_order_acquire));
-	pool->fn(pool->arg, pool->n_parts - (uint32_t)tickets, thread);
-	/* What the part wrote is visible to the caller once it sees that none is undone. */
-	if (atomic_fetch_sub(&pool->undone, 1) == 1 && atomic_load(&pool->caller_sleeps))
-		futex_wake(&pool->undone, 1);
+	    at, &tickets, tickets - 1, memory_order_acq_rel, memory_order_acquire));
+	*ret_part = first_part(pool, share + 1) - (uint32_t)tickets;
 	return true;
+}
+
+/* What the parts wrote is visible to the caller once it sees that none is undone. */
+static void
+count_done(struct cpu_pool *pool, uint32_t n)
+{
+	if (n > 0 && atomic_fetch_sub(&pool->undone.word, n) == n &&
+	    atomic_load(&pool->undone.asleep) > 0)
+		futex_wake(&pool->undone.word, 1);
+}
+
+/* Does what is left of the thread's own share, then of the others'.  False: there was nothing. */
+static bool
+do_parts(struct cpu_pool *pool, uint32_t thread)
+{
+	uint32_t n_shares = pool->n_threads, part, done = 0;
+	bool any;
+
+	for (; take_part(pool, thread, &part); done++)
+		pool->fn(pool->arg, part, thread);
+	count_done(pool, done);
+	any = done > 0;
+	for (uint32_t i = 1; i < n_shares; i++)
+		while (take_part(pool, (thread + i) % n_shares, &part)) {
+			pool->fn(pool->arg, part, thread);
+			count_done(pool, 1);
+			any = true;
+		}
+	return any;
+}
+
+/* Waits some time for the bell; false: it was not rung. */
+static bool
+await_bell(struct cpu_pool *pool, uint32_t seen)
+{
+	for (int spins = 0; spins < SPINS; spins++) {
+		if (atomic_load(&pool->bell.word) != seen)
+			return true;
+		pause_briefly();
+	}
+	return false;
 }
 
 static void *
@@ -86,24 +141,18 @@ member_run(void *arg)
 {
 	struct member *member = arg;
 	struct cpu_pool *pool = member->pool;
-	int spins = 0;
 
 	while (!atomic_load(&pool->quit)) {
-		uint32_t seen = atomic_load(&pool->bell);
+		uint32_t seen = atomic_load(&pool->bell.word);
 
-		if (do_part(pool, member->index)) {
-			spins = 0;
-		} else if (spins++ < SPINS) {
-			pause_briefly();
-		} else {
-			/* Either the bell is rung after this, and somebody is known to sleep, or
-			 * before, and the wait ends at once. */
-			atomic_fetch_add(&pool->n_asleep, 1);
-			if (!atomic_load(&pool->quit))
-				futex_wait(&pool->bell, seen);
-			atomic_fetch_sub(&pool->n_asleep, 1);
-			spins = 0;
-		}
+		if (do_parts(pool, member->index) || await_bell(pool, seen))
+			continue;
+		/* Either the bell is rung after this, and somebody is known to sleep, or before,
+		 * and the wait ends at once. */
+		atomic_fetch_add(&pool->bell.asleep, 1);
+		if (!atomic_load(&pool->quit))
+			futex_wait(&pool->bell.word, seen);
+		atomic_fetch_sub(&pool->bell.asleep, 1);
 	}
 	return NULL;
 }
@@ -111,9 +160,9 @@ member_run(void *arg)
 static void
 ring(struct cpu_pool *pool)
 {
-	atomic_fetch_add(&pool->bell, 1);
-	if (atomic_load(&pool->n_asleep) > 0)
-		futex_wake(&pool->bell, INT32_MAX);
+	atomic_fetch_add(&pool->bell.word, 1);
+	if (atomic_load(&pool->bell.asleep) > 0)
+		futex_wake(&pool->bell.word, INT32_MAX);
 }
 
 static void
@@ -122,14 +171,14 @@ wait_until_done(struct cpu_pool *pool)
 	uint32_t undone;
 
 	for (int spins = 0; spins < SPINS; spins++) {
-		if (atomic_load(&pool->undone) == 0)
+		if (atomic_load(&pool->undone.word) == 0)
 			return;
 		pause_briefly();
 	}
-	atomic_store(&pool->caller_sleeps, true);
-	while ((undone = atomic_load(&pool->undone)) > 0)
-		futex_wait(&pool->undone, undone);
-	atomic_store(&pool->caller_sleeps, false);
+	atomic_store(&pool->undone.asleep, 1);
+	while ((undone = atomic_load(&pool->undone.word)) > 0)
+		futex_wait(&pool->undone.word, undone);
+	atomic_store(&pool->undone.asleep, 0);
 }
 
 void
@@ -137,7 +186,7 @@ cpu_pool_run(struct cpu_pool *pool, cpu_part_fn *fn, void *arg, uint32_t n_parts
 {
 	if (n_parts == 0)
 		return;
-	if (n_parts == 1 || pool->n_members == 0) {
+	if (n_parts == 1 || pool->n_threads == 1) {
 		for (uint32_t i = 0; i < n_parts; i++)
 			fn(arg, i, 0);
 		return;
@@ -146,12 +195,15 @@ cpu_pool_run(struct cpu_pool *pool, cpu_part_fn *fn, void *arg, uint32_t n_parts
 	pool->arg = arg;
 	pool->n_parts = n_parts;
 	pool->job++;
-	atomic_store(&pool->undone, n_parts);
+	atomic_store(&pool->undone.word, n_parts);
 	/* Release: whoever takes a part sees the fields above. */
-	atomic_store(&pool->tickets, (uint64_t)pool->job << 32 | n_parts);
+	for (uint32_t i = 0; i < pool->n_threads; i++)
+		atomic_store_explicit(&pool->shares[i].tickets,
+				      (uint64_t)pool->job << 32 |
+					  (first_part(pool, i + 1) - first_part(pool, i)),
+				      memory_order_release);
 	ring(pool);
-	while (do_part(pool, 0))
-		;
+	do_parts(pool, 0);
 	wait_until_done(pool);
 }
 
@@ -187,9 +239,13 @@ cpu_pool_open(struct cpu_pool **ret, uint32_t threads, struct error *err)
 	if (!pool)
 		return error_sys(err, -ENOMEM, "the pool of %u threads", threads);
 	*pool = (struct cpu_pool){ 0 };
+	pool->n_threads = threads;
 	pool->members = calloc(threads, sizeof(*pool->members));
-	if (!pool->members)
+	pool->shares = aligned_alloc(sizeof(*pool->shares), threads * sizeof(*pool->shares));
+	if (!pool->members || !pool->shares)
 		rc = -ENOMEM;
+	for (uint32_t i = 0; rc == 0 && i < threads; i++)
+		atomic_init(&pool->shares[i].tickets, 0);
 	/* Signals are for the process's main thread. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -214,6 +270,7 @@ cpu_pool_close(struct cpu_pool *pool)
 	ring(pool);
 	for (uint32_t i = 0; i < pool->n_members; i++)
 		pthread_join(pool->members[i].thread, NULL);
+	free(pool->shares);
 	free(pool->members);
 	free(pool);
 }
