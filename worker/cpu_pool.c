@@ -45,10 +45,10 @@ struct cpu_pool {
 	uint32_t job;
 	uint32_t n_threads; /* the caller among them */
 	uint32_t n_members; /* threads beside the caller that have been started */
+	atomic_bool quit;
 
 	struct waited undone; /* parts of this job; for the caller */
 	struct waited bell;   /* changes with each job; for idle threads */
-	atomic_bool quit;
 };
 
 static void
