@@ -10,6 +10,8 @@ extern "C" {
 #include "common/error.h"
 }
 
+#define SHARED_UNASKED (48u << 10) /* what every kernel may have */
+
 /* The error is cleared: it belongs to this launch alone. */
 static inline int
 cuda_check(cudaError_t failure, const char *what, struct error *err)
@@ -21,6 +23,47 @@ cuda_check(cudaError_t failure, const char *what, struct error *err)
 			 cudaGetErrorName(failure));
 }
 
+/* What the kernel may have of an SM: all of its memory as shared memory, as every kernel here, for
+ * kernels overlap only where they want it divided alike. */
+template <class... Params>
+static inline int
+cuda_allow_shared(const char *name, void (*kernel)(Params...), size_t shared, struct error *err)
+{
+	int r =
+	    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+					    cudaSharedmemCarveoutMaxShared),
+		       name, err);
+
+	if (!r && shared > SHARED_UNASKED)
+		r = cuda_check(cudaFuncSetAttribute(kernel,
+						    cudaFuncAttributeMaxDynamicSharedMemorySize,
+						    (int)shared),
+			       name, err);
+	return r;
+}
+
+/* The kernel may begin before the one launched before it has ended (previous_done in
+ * cuda_ptx.cuh), where the device can do that. */
+static inline int
+cuda_overlap(cudaLaunchConfig_t *config, cudaLaunchAttribute *room, const char *name,
+	     struct error *err)
+{
+	int device = 0, major = 0;
+	int r = cuda_check(cudaGetDevice(&device), name, err);
+
+	if (!r)
+		r = cuda_check(
+		    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), name,
+		    err);
+	if (!r && major >= 9) {
+		room->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		room->val.programmaticStreamSerializationAllowed = 1;
+		config->attrs = room;
+		config->numAttrs = 1;
+	}
+	return r;
+}
+
 /* `shared`: bytes of the kernel's CUDA_SHARED. */
 template <class... Params, class... Args>
 static inline int
@@ -28,12 +71,16 @@ cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, 
 	    void *stream, struct error *err, Args... args)
 {
 	cudaLaunchConfig_t config = {};
+	cudaLaunchAttribute overlap = {};
+	int r = cuda_allow_shared(name, kernel, shared, err);
 
 	config.gridDim = grid;
 	config.blockDim = block;
 	config.dynamicSmemBytes = shared;
 	config.stream = (cudaStream_t)stream;
-	return cuda_check(cudaLaunchKernelEx(&config, kernel, args...), name, err);
+	if (!r)
+		r = cuda_overlap(&config, &overlap, name, err);
+	return r ? r : cuda_check(cudaLaunchKernelEx(&config, kernel, args...), name, err);
 }
 
 /* At the top of a kernel: type *name, as long as the launch says.  One a kernel, of its own name.
