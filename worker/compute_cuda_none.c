@@ -58,17 +58,25 @@ cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_inpu
 }
 
 uint64_t
-cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once)
+cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
 	(void)heads;
+	(void)kv_heads;
 	(void)head_dim;
-	(void)context;
+	(void)at_once;
+	return 0;
+}
+
+uint64_t
+cuda_arrived_counts(uint32_t heads, uint32_t at_once)
+{
+	(void)heads;
 	(void)at_once;
 	return 0;
 }
 
 int
-cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
 {
 	(void)stream;
 	(void)moe;

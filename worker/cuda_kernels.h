@@ -112,11 +112,9 @@ struct cuda_attention {
 
 #define CUDA_KV_ROW(head_dim) (((head_dim) + 3) / 4 * 4) /* whole 16 bytes */
 
-/* The context is cut into pieces of this many positions, computed apart and joined in order. */
-#define CUDA_SPLIT 256u
-
-uint64_t cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once);
-uint64_t cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t at_once);
+uint64_t cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+			     uint32_t at_once);
+uint64_t cuda_arrived_counts(uint32_t heads, uint32_t at_once);
 
 /* Norm over each head of q and k, rotary, keys and values to the cache at in->pos on, and q against
  * the cache to a->out. */

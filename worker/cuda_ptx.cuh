@@ -48,6 +48,36 @@ copies_wait(void)
 #endif
 }
 
+/* The thread's copies since its last call are one group. */
+static __device__ __forceinline__ void
+copies_end_group(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits for all groups of the thread but the newest. */
+static __device__ __forceinline__ void
+copies_wait_but_one(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
+/* What this thread, and those it met at a barrier, wrote before is seen by who sees what it writes
+ * after; and the other way round for reads. */
+static __device__ __forceinline__ void
+fence(void)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#else
+	__threadfence();
+#endif
+}
+
 /* sum + the products of four unsigned bytes with four signed ones. */
 static __device__ __forceinline__ int32_t
 dot4(uint32_t bytes, uint32_t with, int32_t sum)

@@ -39,17 +39,16 @@ take_vectors(uint8_t *base, uint64_t *used, uint64_t rows, uint32_t columns)
 }
 
 static uint32_t
-tokens_at_once(const struct model *model, uint32_t context)
+tokens_at_once(const struct model *model)
 {
-	uint64_t one = cuda_partial_floats(model->heads, model->head_dim, context, 1);
+	uint64_t one = cuda_partial_floats(model->heads, model->kv_heads, model->head_dim, 1);
 	uint64_t fit = PARTIAL_MAX_BYTES / (one * sizeof(float));
 
 	return fit == 0 ? 1 : fit > COMPUTE_BATCH ? COMPUTE_BATCH : (uint32_t)fit;
 }
 
 uint64_t
-cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
-		  struct cuda_scratch *ret)
+cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch *ret)
 {
 	const uint32_t q_columns = model->heads * model->head_dim;
 	const uint64_t batch = COMPUTE_BATCH, chosen = batch * model->top_k;
@@ -71,15 +70,14 @@ cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
 	ret->used = (unsigned long long *)take(
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->used);
 	ret->weights = (float *)take(base, &used, chosen * sizeof *ret->weights);
-	ret->at_once = tokens_at_once(model, context);
+	ret->at_once = tokens_at_once(model);
 	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
-	ret->attend_arrived =
-	    (uint32_t *)take(base, &used,
-			     cuda_arrived_counts(model->heads, model->kv_heads, ret->at_once) *
-				 sizeof *ret->attend_arrived);
+	ret->attend_arrived = (uint32_t *)take(base, &used,
+					       cuda_arrived_counts(model->heads, ret->at_once) *
+						   sizeof *ret->attend_arrived);
 	ret->partial = (float *)take(
 	    base, &used,
-	    cuda_partial_floats(model->heads, model->head_dim, context, ret->at_once) *
+	    cuda_partial_floats(model->heads, model->kv_heads, model->head_dim, ret->at_once) *
 		sizeof(float));
 	return used;
 }

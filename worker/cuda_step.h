@@ -26,8 +26,7 @@ struct cuda_scratch {
 
 /* Lays the scratch out from `base` on (a multiple of 256; NULL to learn the size).  Returns its
  * bytes. */
-uint64_t cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
-			   struct cuda_scratch *ret);
+uint64_t cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch *ret);
 
 uint64_t cuda_kv_bytes(const struct model *model, uint32_t context);
 

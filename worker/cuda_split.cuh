@@ -1,0 +1,312 @@
+/* A split of the context, by one block: the warps' tiles, their sums joined, and the splits' sums
+ * joined by the last block. */
+#ifndef HEARTH_WORKER_CUDA_SPLIT_CUH
+#define HEARTH_WORKER_CUDA_SPLIT_CUH
+
+#include "worker/cuda_attend.cuh"
+#include "worker/cuda_fixed.cuh"
+#include "worker/cuda_heads.cuh"
+
+#define SPLIT_UNIT 64u /* positions: a tile for each warp of a block */
+#define LOG2_E 1.44269504088896340736f
+
+static_assert(ROWS * shape<1>::WARPS == SPLIT_UNIT, "every warp has work");
+
+static __host__ __device__ constexpr uint32_t
+up(uint32_t n, uint32_t by)
+{
+	return (n + by - 1) / by;
+}
+
+/* Of one (token, head, split): the values' sum not yet divided, and before all of them, as pairs,
+ * the greatest score and the sum of exp2(score - greatest). */
+struct partials {
+	float2 *stats;
+	float *sums;
+	uint32_t splits; /* room for */
+};
+
+template <int CHUNKS> struct block_room {
+	warp_room<CHUNKS> warps[shape<CHUNKS>::WARPS];
+	float q[shape<CHUNKS>::HEADS][shape<CHUNKS>::COLUMNS];
+	float key[shape<CHUNKS>::COLUMNS], value[shape<CHUNKS>::COLUMNS]; /* the newest */
+	float2 turn[shape<CHUNKS>::COLUMNS / 2];                          /* cosine and sine */
+	float2 stats[shape<CHUNKS>::WARPS][shape<CHUNKS>::HEADS];
+	uint32_t last;
+};
+
+/* What a block computes. */
+struct split {
+	uint32_t token, pos, kv_head, head, heads; /* heads head..head + heads - 1 */
+	uint32_t index, count;                     /* this of so many */
+	uint32_t begin, end;                       /* positions */
+	uint32_t cached_end; /* those of them that are in the cache when the kernel starts */
+	bool makes_row;      /* the newest position's key and value */
+};
+
+template <int CHUNKS>
+static __device__ __forceinline__ split
+split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, bool makes_row)
+{
+	uint32_t group = a.heads / a.kv_heads, tiles = up(group, shape<CHUNKS>::HEADS);
+	uint32_t tile = blockIdx.y % tiles, length = pos + 1;
+	uint32_t positions = up(up(length, most), SPLIT_UNIT) * SPLIT_UNIT;
+	split ret;
+
+	ret.token = token;
+	ret.pos = pos;
+	ret.kv_head = blockIdx.y / tiles;
+	ret.head = ret.kv_head * group + tile * shape<CHUNKS>::HEADS;
+	ret.heads = min(group - tile * shape<CHUNKS>::HEADS, shape<CHUNKS>::HEADS);
+	ret.index = blockIdx.x;
+	ret.count = up(length, positions);
+	ret.begin = ret.index * positions;
+	ret.end = min(ret.begin + positions, length);
+	ret.cached_end = makes_row ? min(ret.end, pos) : ret.end;
+	ret.makes_row = ret.cached_end != ret.end;
+	return ret;
+}
+
+/* Before anything of this forward is read: what depends on the position alone. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+block_begin(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+{
+	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
+	warp_room<CHUNKS> *mine = &room->warps[threadIdx.x / 32];
+	uint32_t from = at.begin + threadIdx.x / 32 * ROWS;
+
+	tile_load<CHUNKS>(mine->keys, a.keys + cache_place(a, at.kv_head, 0), row, from,
+			  at.cached_end);
+	tile_load<CHUNKS>(mine->values, a.values + cache_place(a, at.kv_head, 0), row, from,
+			  at.cached_end);
+	for (uint32_t i = row + lane; i < up(row, 32) * 32; i += 32)
+		for (uint32_t r = 0; r < ROWS; r++)
+			mine->keys[r][i] = 0;
+	for (uint32_t i = threadIdx.x; i < a.head_dim / 2; i += blockDim.x)
+		room->turn[i] = turn_at(a, at.pos, i);
+}
+
+/* The newest position's key and value, by two warps, and of one block to the cache. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+row_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+{
+	uint32_t row = CUDA_KV_ROW(a.head_dim), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	bool to_cache = at.head % (a.heads / a.kv_heads) == 0;
+	uint64_t place = cache_place(a, at.kv_head, at.pos);
+	const float *key = key_from(a, at.token, at.kv_head);
+	const float *value = key + (uint64_t)a.kv_heads * a.head_dim;
+
+	if (warp == 0) {
+		head_turn<CHUNKS>(a, key, a.k_norm, room->turn, 1, room->key,
+				  shape<CHUNKS>::COLUMNS);
+		__syncwarp();
+		for (uint32_t i = lane; i < row && to_cache; i += 32)
+			a.keys[place + i] = room->key[i];
+	}
+	if (warp == 1 % shape<CHUNKS>::WARPS) {
+		for (uint32_t i = lane; i < shape<CHUNKS>::COLUMNS; i += 32) {
+			float x = i < a.head_dim ? __ldcg(value + i) : 0;
+
+			room->value[i] = x;
+			if (i < row && to_cache)
+				a.values[place + i] = x;
+		}
+	}
+}
+
+/* A warp a head of q. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+heads_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+{
+	uint32_t head = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const float *x =
+	    a.qkv.at + (uint64_t)at.token * a.qkv.stride + (uint64_t)(at.head + head) * a.head_dim;
+
+	if (head < at.heads)
+		head_turn<CHUNKS>(a, x, a.q_norm, room->turn, LOG2_E / sqrtf((float)a.head_dim),
+				  room->q[head], shape<CHUNKS>::COLUMNS);
+	else
+		for (uint32_t i = lane; i < shape<CHUNKS>::COLUMNS; i += 32)
+			room->q[head][i] = 0;
+}
+
+/* A warp's tiles of the split.  While it computes with one tile of keys or of values, the other,
+ * and then the next, is on its way. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+tiles_run(const cuda_attention &a, const split &at, block_room<CHUNKS> *room,
+	  running<CHUNKS> &state, value_sums<CHUNKS> &sums)
+{
+	constexpr uint32_t STEP = ROWS * shape<CHUNKS>::WARPS;
+	uint32_t row = CUDA_KV_ROW(a.head_dim);
+	warp_room<CHUNKS> *mine = &room->warps[threadIdx.x / 32];
+	const float *keys = a.keys + cache_place(a, at.kv_head, 0);
+	const float *values = a.values + cache_place(a, at.kv_head, 0);
+
+#pragma unroll 1
+	for (uint32_t p = at.begin + threadIdx.x / 32 * ROWS; p < at.end; p += STEP) {
+		bool newest = at.makes_row && at.pos - p < ROWS;
+		float score[shape<CHUNKS>::SUMS] = {};
+
+		copies_wait_but_one();
+		if (newest)
+			tile_put<CHUNKS>(mine->keys[at.pos - p], room->key);
+		__syncwarp();
+		tile_products<CHUNKS>(mine->keys, room->q, up(row, 32), score);
+		slices_add(score);
+		if (tile_weigh<CHUNKS>(score, at.end - p, state, mine)) {
+			__syncwarp();
+			sums_scale<CHUNKS>(sums, mine->factors);
+		}
+		__syncwarp();
+		tile_load<CHUNKS>(mine->keys, keys, row, p + STEP, at.cached_end);
+		copies_wait_but_one();
+		if (newest)
+			tile_put<CHUNKS>(mine->values[at.pos - p], room->value);
+		__syncwarp();
+		tile_values<CHUNKS>(mine, at.end - p, sums);
+		__syncwarp();
+		tile_load<CHUNKS>(mine->values, values, row, p + STEP, at.cached_end);
+	}
+}
+
+/* Each warp leaves its sums where its keys were, and what they count. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+warp_leave(block_room<CHUNKS> *room, const running<CHUNKS> &state, const value_sums<CHUNKS> &sums)
+{
+	using s = shape<CHUNKS>;
+	uint32_t warp = threadIdx.x / 32, column = 4 * (threadIdx.x % 32);
+	uint32_t head = first_head<CHUNKS>(threadIdx.x % 32);
+
+#pragma unroll
+	for (uint32_t i = 0; i < s::LEFT; i++)
+		room->stats[warp][head + i] =
+		    make_float2(state.top[i], rows_reduce<CHUNKS>(state.sum[i], added));
+#pragma unroll
+	for (uint32_t h = 0; h < s::HEADS; h++)
+#pragma unroll
+		for (uint32_t c = 0; c < CHUNKS; c++)
+			*(float4 *)&room->warps[warp].keys[h][column + 128 * c] = sums.of[h][c];
+}
+
+/* A head's columns column.. + 3 so far: the sum is to be divided by stat.y. */
+struct part {
+	float4 sum;
+	float2 stat;
+};
+
+/* A warp: what all warps left, in their order, of one head and 128 columns. */
+template <int CHUNKS>
+static __device__ __forceinline__ part
+warps_join(const block_room<CHUNKS> *room, uint32_t head, uint32_t column)
+{
+	using s = shape<CHUNKS>;
+	part ret = {};
+
+	ret.stat.x = -INFINITY;
+#pragma unroll
+	for (uint32_t w = 0; w < s::WARPS; w++)
+		ret.stat.x = fmaxf(ret.stat.x, room->stats[w][head].x);
+#pragma unroll
+	for (uint32_t w = 0; w < s::WARPS; w++) {
+		float2 stat = room->stats[w][head];
+		float factor = exp2f(stat.x - ret.stat.x);
+
+		ret.stat.y = fmaf(factor, stat.y, ret.stat.y);
+		add_scaled(&ret.sum, factor, *(const float4 *)&room->warps[w].keys[head][column]);
+	}
+	return ret;
+}
+
+/* By a whole warp: 128 columns of a head, four of each lane. */
+static __device__ __forceinline__ void
+part_output(const cuda_attention &a, const split &at, uint32_t head, uint32_t column, part p)
+{
+	uint32_t place = (at.head + head) * a.head_dim + column;
+	float *out = a.out.rows.at + (uint64_t)at.token * a.out.rows.stride + place;
+	float4 x = make_float4(p.sum.x / p.stat.y, p.sum.y / p.stat.y, p.sum.z / p.stat.y,
+			       p.sum.w / p.stat.y);
+
+	if (a.head_dim % 32 == 0)
+		fixed_store(a.out.fixed.at + (uint64_t)at.token * a.out.fixed.stride, place, x,
+			    column < a.head_dim);
+	if (column < a.head_dim)
+		out[0] = x.x;
+	if (column + 1 < a.head_dim)
+		out[1] = x.y;
+	if (column + 2 < a.head_dim)
+		out[2] = x.z;
+	if (column + 3 < a.head_dim)
+		out[3] = x.w;
+}
+
+/* The first of a head's places in partials. */
+static __device__ __forceinline__ uint64_t
+partial_place(const cuda_attention &a, const partials &partial, uint32_t head)
+{
+	return ((uint64_t)blockIdx.z * a.heads + head) * partial.splits;
+}
+
+/* A warp: a head's splits in order.  `factors`: shared memory for one of each split. */
+static __device__ __forceinline__ part
+splits_join(const cuda_attention &a, const partials &partial, const split &at, uint32_t head,
+	    uint32_t column, float *factors)
+{
+	uint32_t lane = threadIdx.x % 32, row = CUDA_KV_ROW(a.head_dim);
+	uint64_t place = partial_place(a, partial, at.head + head);
+	const float2 *stats = partial.stats + place;
+	const float *sums = partial.sums + place * row + column;
+	part ret = {};
+
+	ret.stat.x = -INFINITY;
+	for (uint32_t i = lane; i < at.count; i += 32)
+		ret.stat.x = fmaxf(ret.stat.x, __ldcg(&stats[i]).x);
+	for (int step = 16; step > 0; step /= 2)
+		ret.stat.x = fmaxf(ret.stat.x, __shfl_xor_sync(0xffffffffu, ret.stat.x, step));
+	for (uint32_t i = lane; i < at.count; i += 32) {
+		float2 stat = __ldcg(&stats[i]);
+
+		factors[i] = exp2f(stat.x - ret.stat.x);
+		ret.stat.y = fmaf(factors[i], stat.y, ret.stat.y);
+	}
+	ret.stat.y = warp_sum(ret.stat.y);
+	__syncwarp();
+	if (column < row) {
+#pragma unroll 8
+		for (uint32_t i = 0; i < at.count; i++)
+			add_scaled(&ret.sum, factors[i],
+				   __ldcg((const float4 *)(sums + (uint64_t)i * row)));
+	}
+	__syncwarp();
+	return ret;
+}
+
+/* A warp: a head's part to the output, where no other split is to come, or to the partials. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+split_store(const cuda_attention &a, const partials &partial, const split &at,
+	    const block_room<CHUNKS> *room)
+{
+	uint32_t lane = threadIdx.x % 32, row = CUDA_KV_ROW(a.head_dim);
+
+	for (uint32_t i = threadIdx.x / 32; i < 8; i += shape<CHUNKS>::WARPS) {
+		uint32_t head = i / CHUNKS, column = i % CHUNKS * 128 + 4 * lane;
+		uint64_t place = partial_place(a, partial, at.head + head) + at.index;
+
+		if (head >= at.heads)
+			continue;
+		part p = warps_join<CHUNKS>(room, head, column);
+		if (at.count == 1)
+			part_output(a, at, head, column, p);
+		else if (column < row)
+			*(float4 *)(partial.sums + place * row + column) = p.sum;
+		if (at.count > 1 && column == 0)
+			partial.stats[place] = p.stat;
+	}
+}
+
+#endif
