@@ -106,7 +106,7 @@ __launch_bounds__(THREADS, 4) multiply_kernel(struct multiply p)
 			staged = p.rows[i];
 		}
 	}
-	rows = unit < units_of(matrix.rows, N) ? min(matrix.rows - N * unit, N) : 0;
+	rows = unit < units_of(matrix.rows, N) ? min(matrix.rows - N * unit, (uint32_t)N) : 0;
 	const uint8_t *first = (const uint8_t *)matrix.at + (uint64_t)N * unit * staged.row_bytes;
 	/* Where the matrix ends the last row is taken twice. */
 	auto from = [&](uint32_t, uint32_t n) {
