@@ -3,6 +3,7 @@
 #ifndef HEARTH_WORKER_CUDA_PTX_CUH
 #define HEARTH_WORKER_CUDA_PTX_CUH
 
+#include <cuda_runtime.h>
 #include <stdint.h>
 
 /* Kernels overlap: one may begin while the kernel before it in the stream still runs, once every
