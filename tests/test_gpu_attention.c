@@ -271,15 +271,15 @@ check_lengths(const uint32_t shape[3], const uint32_t *positions, size_t n, uint
 	struct attend t;
 	double worst = 0;
 
-	attend_open(&t, shape, context, 5);
+	attend_open(&t, shape, context, 4);
 	for (size_t p = 0; p < n; p++) {
-		uint32_t tokens = p % 2 ? 1 : 5;
+		uint32_t tokens = p % 2 ? 1 : 4;
 
 		cache_reset(&t, positions[p]);
-		memset(t.a.out.rows.at, 0xff, 5 * t.a.out.rows.stride * sizeof(float));
+		memset(t.a.out.rows.at, 0xff, 4 * t.a.out.rows.stride * sizeof(float));
 		attend_run(&t, positions[p], 0, tokens);
 		assert_true(cache_error(&t, positions[p], tokens) < 2e-5);
-		for (uint32_t i = 0; i < tokens; i += 4) {
+		for (uint32_t i = 0; i < tokens; i += 3) {
 			double error = attend_error(&t, i, positions[p]);
 
 			assert_true(error < 1e-5);
@@ -300,16 +300,16 @@ attention_agrees_with_double_at_any_length(void **state)
 					      { 6, 2, 96 },   { 9, 1, 128 },  { 10, 2, 256 },
 					      { 2, 1, 300 },  { 3, 3, 40 },   { 4, 2, 18 },
 					      { 2, 1, 1024 }, { 14, 2, 64 },  { 16, 1, 32 },
-					      { 64, 64, 16 }, { 300, 300, 4 } };
-	static const uint32_t positions[] = { 0, 0, 29, 63, 254, 256, 500 };
+					      { 64, 64, 16 }, { 260, 260, 4 } };
+	static const uint32_t positions[] = { 0, 0, 30, 63, 254, 256, 448, 501 };
 	static const uint32_t long_shape[3] = { 8, 2, 128 }, long_positions[] = { 0, 4096 };
-	static const uint32_t longest_shape[3] = { 2, 1, 8 }, longest_positions[] = { 0, 33000 };
+	static const uint32_t longest_shape[3] = { 2, 1, 8 }, longest_positions[] = { 0, 20000 };
 
 	(void)state;
 	for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
 		check_lengths(shapes[s], positions, sizeof(positions) / sizeof(positions[0]), 505);
 	check_lengths(long_shape, long_positions, 2, 4097);
-	check_lengths(longest_shape, longest_positions, 2, 33001);
+	check_lengths(longest_shape, longest_positions, 2, 20001);
 }
 
 static void
