@@ -38,7 +38,7 @@ static __device__ __forceinline__ float
 times_row(const struct experts_in &p, const struct staged_rows &rows, const uint8_t *row,
 	  uint8_t *room, const struct vectors &x)
 {
-	warp_rows<1, row_from> mine = { { row }, p.plan, room, rows, 1, 0 };
+	warp_rows<1, false, row_from> mine = { { row }, p.plan, room, rows, 1, 0 };
 	float sum[1] = {};
 
 	__syncwarp();
@@ -75,12 +75,12 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 			(const uint8_t *)place.role[ROLE_UP] + row * moe.row_bytes[ROLE_UP]
 		};
 
-		return warp_rows<2, pair_from>{
+		return warp_rows<2, false, pair_from>{
 			from,   p.plan, room + turn % p.plan.buffers * p.plan.buffer_bytes,
 			p.gate, 1,      0
 		};
 	};
-	warp_rows<2, pair_from> pairs[IN_TURNS] = { pair(0), pair(1) };
+	warp_rows<2, false, pair_from> pairs[IN_TURNS] = { pair(0), pair(1) };
 #pragma unroll
 	for (uint32_t turn = 0; ALIKE && turn < IN_TURNS; turn++)
 		if (turn < p.plan.buffers)
@@ -187,7 +187,7 @@ __launch_bounds__(OUT_WARPS * 32, 4) experts_out_kernel(struct experts_out p)
 	__syncthreads();
 	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
 	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<1, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
+	warp_rows<1, true, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
 
 	if (row < moe.hidden)
 		mine.stage(0, 0);

@@ -113,7 +113,7 @@ __launch_bounds__(THREADS, 4) multiply_kernel(struct multiply p)
 		return n < rows ? first + n * staged.row_bytes : first;
 	};
 	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<N, decltype(from)> mine = { from, p.plan, room, staged, 1, 0 };
+	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, staged, 1, 0 };
 
 	let_next_begin();
 	if (rows > 0)

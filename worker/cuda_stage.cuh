@@ -35,8 +35,8 @@ vectors_of(const struct cuda_plan &plan, const uint8_t *memory)
 			(uint32_t)CUDA_FIXED_BYTES(plan.columns), (plan.columns + 3) / 4 * 4 };
 }
 
-/* A warp's products: N rows of each of `segments` segments, from(k, n) each. */
-template <int N, class From> struct warp_rows {
+/* A warp's products: N rows of each of `segments` segments (one if not MANY), from(k, n) each. */
+template <int N, bool MANY, class From> struct warp_rows {
 	From from;
 	const struct cuda_plan &plan;
 	uint8_t *room;
@@ -81,8 +81,9 @@ template <int N, class From> struct warp_rows {
 
 		x.fixed += first * x.fixed_stride + fixed_block(column);
 		x.floats += first * x.floats_stride + column;
-		any_rows_times<N>(rows.type, odd == 0, row, x, min(plan.at_once, segments - first),
-				  min(plan.slice, plan.columns - column), sums);
+		any_rows_times<N, MANY>(rows.type, odd == 0, row, x,
+					min(plan.at_once, segments - first),
+					min(plan.slice, plan.columns - column), sums);
 	}
 
 	/* Of all, the first being staged.  A lane's share. */
