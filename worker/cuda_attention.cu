@@ -9,7 +9,7 @@
 #include "worker/cuda_launch.cuh"
 #include "worker/cuda_split.cuh"
 
-#define BLOCKS_WANTED 256u /* of one token: about two for each SM of a large GPU */
+#define BLOCKS_WANTED SPLITS_MAX /* of one token: about two for each SM of a large GPU */
 
 static uint32_t
 chunks_of(uint32_t head_dim)
@@ -79,7 +79,8 @@ append_kernel(struct cuda_attention a, const struct cuda_input *in)
 	for (uint32_t i = lane; i < a.head_dim / 2; i += 32)
 		append_turn[i] = turn_at(a, pos, i);
 	__syncwarp();
-	head_turn<CHUNKS>(a, x, a.k_norm, append_turn, 1, a.keys + place, row);
+	head_turn(a, head_load<CHUNKS>(x, a.head_dim), a.k_norm, append_turn, 1, a.keys + place,
+		  row);
 }
 
 template <int CHUNKS>
@@ -91,7 +92,7 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	block_room<CHUNKS> *room = (block_room<CHUNKS> *)attend_memory;
 	split at = split_of<CHUNKS>(a, partial.splits, first + blockIdx.z,
 				    in->pos + first + blockIdx.z, makes_row);
-	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.y + blockIdx.y;
+	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
 	value_sums<CHUNKS> sums = {};
 	running<CHUNKS> state;
 
@@ -107,8 +108,6 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 		previous_done();
 	__syncthreads();
 	heads_make<CHUNKS>(a, at, room);
-	if (at.makes_row)
-		row_make<CHUNKS>(a, at, room);
 	__syncthreads();
 #pragma unroll
 	for (uint32_t i = 0; i < shape<CHUNKS>::LEFT; i++) {
@@ -155,7 +154,7 @@ launch(const struct cuda_attention *a, const struct cuda_input *in, uint32_t fir
 	struct partials partial = { (float2 *)a->partial, a->partial + 2 * stats_of(places),
 				    splits };
 	uint32_t units = up(a->context, SPLIT_UNIT);
-	dim3 grid(units < splits ? units : splits, lines, tokens);
+	dim3 grid(lines, units < splits ? units : splits, tokens);
 
 	return cuda_launch("attend_kernel", attend_kernel<CHUNKS>, grid,
 			   dim3(32 * shape<CHUNKS>::WARPS), sizeof(block_room<CHUNKS>), stream, err,

@@ -15,24 +15,41 @@ turn_at(const cuda_attention &a, uint32_t pos, uint32_t i)
 	return turn;
 }
 
-/* A warp: norm over a head and rotary of pairs (i, i + head_dim / 2), times `factor`; columns
- * behind it become 0. */
+/* A head on its way: pairs (i, i + head_dim / 2), i lane, lane + 32, ... */
+template <int CHUNKS> struct head_pairs {
+	float low[2 * CHUNKS], high[2 * CHUNKS];
+};
+
 template <int CHUNKS>
-static __device__ __forceinline__ void
-head_turn(const cuda_attention &a, const float *x, const float *weight, const float2 *turn,
-	  float factor, float *to, uint32_t columns)
+static __device__ __forceinline__ head_pairs<CHUNKS>
+head_load(const float *x, uint32_t head_dim)
 {
-	uint32_t lane = threadIdx.x % 32, half = a.head_dim / 2;
-	float low[2 * CHUNKS], high[2 * CHUNKS], squares = 0, scale;
+	head_pairs<CHUNKS> ret;
 
 #pragma unroll
 	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
-		uint32_t i = lane + 32 * n;
+		uint32_t i = threadIdx.x % 32 + 32 * n;
 
-		low[n] = i < half ? __ldcg(x + i) : 0;
-		high[n] = i < half ? __ldcg(x + half + i) : 0;
-		squares = fmaf(low[n], low[n], squares);
-		squares = fmaf(high[n], high[n], squares);
+		ret.low[n] = i < head_dim / 2 ? __ldcg(x + i) : 0;
+		ret.high[n] = i < head_dim / 2 ? __ldcg(x + head_dim / 2 + i) : 0;
+	}
+	return ret;
+}
+
+/* A warp: norm over a head, then each pair turned, times `factor`; columns behind the head become
+ * 0. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+head_turn(const cuda_attention &a, const head_pairs<CHUNKS> &x, const float *weight,
+	  const float2 *turn, float factor, float *to, uint32_t columns)
+{
+	uint32_t lane = threadIdx.x % 32, half = a.head_dim / 2;
+	float squares = 0, scale;
+
+#pragma unroll
+	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
+		squares = fmaf(x.low[n], x.low[n], squares);
+		squares = fmaf(x.high[n], x.high[n], squares);
 	}
 	scale = 1.0f / sqrtf(warp_sum(squares) / (float)a.head_dim + a.epsilon);
 #pragma unroll
@@ -41,11 +58,12 @@ head_turn(const cuda_attention &a, const float *x, const float *weight, const fl
 
 		if (i >= half)
 			continue;
-		float x0 = low[n] * scale * weight[i], x1 = high[n] * scale * weight[half + i];
+		float low = x.low[n] * scale * weight[i],
+		      high = x.high[n] * scale * weight[half + i];
 		float2 by = turn[i];
 
-		to[i] = fmaf(x0, by.x, -(x1 * by.y)) * factor;
-		to[half + i] = fmaf(x1, by.x, x0 * by.y) * factor;
+		to[i] = fmaf(low, by.x, -(high * by.y)) * factor;
+		to[half + i] = fmaf(high, by.x, low * by.y) * factor;
 	}
 	for (uint32_t i = a.head_dim + lane; i < columns; i += 32)
 		to[i] = 0;

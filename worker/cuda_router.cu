@@ -88,8 +88,8 @@ choice_bytes(uint32_t experts, uint32_t top_k)
 	return (2 * keys_padded(experts) + (top_k + 3) / 4 * 4) * 4;
 }
 
-/* By the whole block.  An expert's rank is the number of experts before it: so ranks are a
- * permutation whatever the logits are. */
+/* By the whole block, in the memory of its rows.  An expert's rank is the number of experts before
+ * it: so ranks are a permutation whatever the logits are. */
 static __device__ __forceinline__ void
 choose(const struct cuda_moe &moe, uint64_t token, float *memory)
 {
@@ -154,15 +154,16 @@ __launch_bounds__(THREADS) route_kernel(struct route p)
 	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
 		 p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();
-	share_store(moe.x, token, x, moe.hidden);
 	if (row < moe.experts) {
 		mine.all_times(vectors_of(p.plan, route_memory), sums);
 		sums[0] = warp_sum(sums[0]);
 		if (threadIdx.x % 32 == 0)
 			moe.logits.at[token * moe.logits.stride + row] = sums[0];
 	}
+	/* What is left is not waited for here. */
 	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
-		choose(moe, token, (float *)route_memory);
+		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
+	share_store(moe.x, token, x, moe.hidden);
 }
 
 extern "C" int
@@ -170,7 +171,7 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 {
 	struct cuda_wants wants = {};
 	struct route p = {};
-	uint32_t choice = choice_bytes(moe->experts, moe->top_k);
+	uint32_t choice;
 	int r;
 
 	wants.columns = moe->hidden;
@@ -186,6 +187,7 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	r = cuda_plan_make(&p.plan, &wants, err);
 	if (r)
 		return r;
+	choice = p.plan.rows_at + choice_bytes(moe->experts, moe->top_k);
 	p.moe = *moe;
 	p.rows = staged_rows_of(&p.plan, moe->router.type, moe->router.row_bytes);
 	return cuda_launch("route_kernel", route_kernel,

@@ -8,6 +8,7 @@
 #include "worker/cuda_heads.cuh"
 
 #define SPLIT_UNIT 64u /* positions: a tile for each warp of a block */
+#define SPLITS_MAX 256u
 #define LOG2_E 1.44269504088896340736f
 
 static_assert(ROWS * shape<1>::WARPS == SPLIT_UNIT, "every warp has work");
@@ -30,7 +31,8 @@ template <int CHUNKS> struct block_room {
 	warp_room<CHUNKS> warps[shape<CHUNKS>::WARPS];
 	float q[shape<CHUNKS>::HEADS][shape<CHUNKS>::COLUMNS];
 	float key[shape<CHUNKS>::COLUMNS], value[shape<CHUNKS>::COLUMNS]; /* the newest */
-	float2 turn[shape<CHUNKS>::COLUMNS / 2];                          /* cosine and sine */
+	float q_norm[shape<CHUNKS>::COLUMNS], k_norm[shape<CHUNKS>::COLUMNS];
+	float2 turn[shape<CHUNKS>::COLUMNS / 2]; /* cosine and sine */
 	float2 stats[shape<CHUNKS>::WARPS][shape<CHUNKS>::HEADS];
 	uint32_t last;
 };
@@ -42,6 +44,7 @@ struct split {
 	uint32_t begin, end;                       /* positions */
 	uint32_t cached_end; /* those of them that are in the cache when the kernel starts */
 	bool makes_row;      /* the newest position's key and value */
+	bool to_cache;       /* and stores it there */
 };
 
 template <int CHUNKS>
@@ -49,25 +52,26 @@ static __device__ __forceinline__ split
 split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, bool makes_row)
 {
 	uint32_t group = a.heads / a.kv_heads, tiles = up(group, shape<CHUNKS>::HEADS);
-	uint32_t tile = blockIdx.y % tiles, length = pos + 1;
+	uint32_t tile = blockIdx.x % tiles, length = pos + 1;
 	uint32_t positions = up(up(length, most), SPLIT_UNIT) * SPLIT_UNIT;
 	split ret;
 
 	ret.token = token;
 	ret.pos = pos;
-	ret.kv_head = blockIdx.y / tiles;
+	ret.kv_head = blockIdx.x / tiles;
 	ret.head = ret.kv_head * group + tile * shape<CHUNKS>::HEADS;
 	ret.heads = min(group - tile * shape<CHUNKS>::HEADS, shape<CHUNKS>::HEADS);
-	ret.index = blockIdx.x;
+	ret.index = blockIdx.y;
 	ret.count = up(length, positions);
 	ret.begin = ret.index * positions;
 	ret.end = min(ret.begin + positions, length);
 	ret.cached_end = makes_row ? min(ret.end, pos) : ret.end;
 	ret.makes_row = ret.cached_end != ret.end;
+	ret.to_cache = tile == 0;
 	return ret;
 }
 
-/* Before anything of this forward is read: what depends on the position alone. */
+/* What depends on the position alone: before the block waits for q, k and v. */
 template <int CHUNKS>
 static __device__ __forceinline__ void
 block_begin(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
@@ -85,52 +89,68 @@ block_begin(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
 			mine->keys[r][i] = 0;
 	for (uint32_t i = threadIdx.x; i < a.head_dim / 2; i += blockDim.x)
 		room->turn[i] = turn_at(a, at.pos, i);
+	for (uint32_t i = threadIdx.x; i < a.head_dim; i += blockDim.x) {
+		room->q_norm[i] = a.q_norm[i];
+		room->k_norm[i] = a.k_norm[i];
+	}
 }
 
-/* The newest position's key and value, by two warps, and of one block to the cache. */
+/* The newest position's key, and of one block to the cache. */
 template <int CHUNKS>
 static __device__ __forceinline__ void
-row_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+key_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room,
+	 const head_pairs<CHUNKS> &x)
 {
-	uint32_t row = CUDA_KV_ROW(a.head_dim), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	bool to_cache = at.head % (a.heads / a.kv_heads) == 0;
-	uint64_t place = cache_place(a, at.kv_head, at.pos);
-	const float *key = key_from(a, at.token, at.kv_head);
-	const float *value = key + (uint64_t)a.kv_heads * a.head_dim;
+	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
+	float *cache = a.keys + cache_place(a, at.kv_head, at.pos);
 
-	if (warp == 0) {
-		head_turn<CHUNKS>(a, key, a.k_norm, room->turn, 1, room->key,
-				  shape<CHUNKS>::COLUMNS);
-		__syncwarp();
-		for (uint32_t i = lane; i < row && to_cache; i += 32)
-			a.keys[place + i] = room->key[i];
-	}
-	if (warp == 1 % shape<CHUNKS>::WARPS) {
-		for (uint32_t i = lane; i < shape<CHUNKS>::COLUMNS; i += 32) {
-			float x = i < a.head_dim ? __ldcg(value + i) : 0;
+	head_turn(a, x, room->k_norm, room->turn, 1, room->key, shape<CHUNKS>::COLUMNS);
+	__syncwarp();
+	for (uint32_t i = lane; i < row && at.to_cache; i += 32)
+		cache[i] = room->key[i];
+}
 
-			room->value[i] = x;
-			if (i < row && to_cache)
-				a.values[place + i] = x;
-		}
+/* Its value. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+value_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+{
+	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
+	const float *from = key_from(a, at.token, at.kv_head) + (uint64_t)a.kv_heads * a.head_dim;
+	float *cache = a.values + cache_place(a, at.kv_head, at.pos);
+
+#pragma unroll
+	for (uint32_t n = 0; n < 4 * CHUNKS; n++) {
+		uint32_t i = lane + 32 * n;
+		float x = i < a.head_dim ? __ldcg(from + i) : 0;
+
+		room->value[i] = x;
+		if (i < row && at.to_cache)
+			cache[i] = x;
 	}
 }
 
-/* A warp a head of q. */
+/* A warp a head of q; two of them the newest row as well.  All is asked for before any is waited
+ * for. */
 template <int CHUNKS>
 static __device__ __forceinline__ void
 heads_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
 {
-	uint32_t head = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const float *x =
+	uint32_t warp = threadIdx.x / 32, head = min(warp, at.heads - 1);
+	bool makes_key = at.makes_row && warp == 0;
+	const float *q =
 	    a.qkv.at + (uint64_t)at.token * a.qkv.stride + (uint64_t)(at.head + head) * a.head_dim;
+	head_pairs<CHUNKS> x = head_load<CHUNKS>(q, a.head_dim), key;
 
-	if (head < at.heads)
-		head_turn<CHUNKS>(a, x, a.q_norm, room->turn, LOG2_E / sqrtf((float)a.head_dim),
-				  room->q[head], shape<CHUNKS>::COLUMNS);
-	else
-		for (uint32_t i = lane; i < shape<CHUNKS>::COLUMNS; i += 32)
-			room->q[head][i] = 0;
+	if (makes_key)
+		key = head_load<CHUNKS>(key_from(a, at.token, at.kv_head), a.head_dim);
+	if (at.makes_row && warp == shape<CHUNKS>::WARPS - 1)
+		value_make<CHUNKS>(a, at, room);
+	/* Heads beyond the last are there to be finite. */
+	head_turn(a, x, room->q_norm, room->turn, LOG2_E / sqrtf((float)a.head_dim), room->q[warp],
+		  shape<CHUNKS>::COLUMNS);
+	if (makes_key)
+		key_make<CHUNKS>(a, at, room, key);
 }
 
 /* A warp's tiles of the split.  While it computes with one tile of keys or of values, the other,
@@ -251,35 +271,73 @@ partial_place(const cuda_attention &a, const partials &partial, uint32_t head)
 	return ((uint64_t)blockIdx.z * a.heads + head) * partial.splits;
 }
 
+#define AHEAD 8u /* splits whose sums are on their way at once */
+
+/* A lane's columns of AHEAD splits from `first` on; those behind the last are the last's. */
+static __device__ __forceinline__ void
+sums_load(const float *sums, uint32_t row, uint32_t first, uint32_t count, float4 (&to)[AHEAD])
+{
+#pragma unroll
+	for (uint32_t i = 0; i < AHEAD; i++)
+		to[i] = __ldcg((const float4 *)(sums + (uint64_t)min(first + i, count - 1) * row));
+}
+
+/* A warp: what each split counts, to `factors`; returns greatest score and sum. */
+static __device__ __forceinline__ float2
+splits_weigh(const float2 *stats, uint32_t count, float *factors)
+{
+	uint32_t lane = threadIdx.x % 32;
+	float2 stat[SPLITS_MAX / 32], ret = make_float2(-INFINITY, 0);
+
+#pragma unroll
+	for (uint32_t n = 0; n < SPLITS_MAX / 32; n++) {
+		stat[n] = make_float2(-INFINITY, 0);
+		if (lane + 32 * n < count)
+			stat[n] = __ldcg(&stats[lane + 32 * n]);
+		ret.x = fmaxf(ret.x, stat[n].x);
+	}
+#pragma unroll
+	for (int step = 16; step > 0; step /= 2)
+		ret.x = fmaxf(ret.x, __shfl_xor_sync(0xffffffffu, ret.x, step));
+#pragma unroll
+	for (uint32_t n = 0; n < SPLITS_MAX / 32; n++) {
+		if (lane + 32 * n >= count)
+			continue;
+		float factor = exp2f(stat[n].x - ret.x);
+
+		factors[lane + 32 * n] = factor;
+		ret.y = fmaf(factor, stat[n].y, ret.y);
+	}
+	ret.y = warp_sum(ret.y);
+	return ret;
+}
+
 /* A warp: a head's splits in order.  `factors`: shared memory for one of each split. */
 static __device__ __forceinline__ part
 splits_join(const cuda_attention &a, const partials &partial, const split &at, uint32_t head,
 	    uint32_t column, float *factors)
 {
-	uint32_t lane = threadIdx.x % 32, row = CUDA_KV_ROW(a.head_dim);
+	uint32_t row = CUDA_KV_ROW(a.head_dim);
 	uint64_t place = partial_place(a, partial, at.head + head);
-	const float2 *stats = partial.stats + place;
-	const float *sums = partial.sums + place * row + column;
+	const float *sums = partial.sums + place * row + min(column, row - 4);
+	float4 next[AHEAD];
 	part ret = {};
 
-	ret.stat.x = -INFINITY;
-	for (uint32_t i = lane; i < at.count; i += 32)
-		ret.stat.x = fmaxf(ret.stat.x, __ldcg(&stats[i]).x);
-	for (int step = 16; step > 0; step /= 2)
-		ret.stat.x = fmaxf(ret.stat.x, __shfl_xor_sync(0xffffffffu, ret.stat.x, step));
-	for (uint32_t i = lane; i < at.count; i += 32) {
-		float2 stat = __ldcg(&stats[i]);
-
-		factors[i] = exp2f(stat.x - ret.stat.x);
-		ret.stat.y = fmaf(factors[i], stat.y, ret.stat.y);
-	}
-	ret.stat.y = warp_sum(ret.stat.y);
+	sums_load(sums, row, 0, at.count, next);
+	ret.stat = splits_weigh(partial.stats + place, at.count, factors);
 	__syncwarp();
-	if (column < row) {
-#pragma unroll 8
-		for (uint32_t i = 0; i < at.count; i++)
-			add_scaled(&ret.sum, factors[i],
-				   __ldcg((const float4 *)(sums + (uint64_t)i * row)));
+#pragma unroll 1
+	for (uint32_t first = 0; first < at.count; first += AHEAD) {
+		float4 sum[AHEAD];
+
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+			sum[i] = next[i];
+		sums_load(sums, row, first + AHEAD, at.count, next);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+			if (first + i < at.count)
+				add_scaled(&ret.sum, factors[first + i], sum[i]);
 	}
 	__syncwarp();
 	return ret;
