@@ -93,6 +93,7 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	split at = split_of<CHUNKS>(a, partial.splits, first + blockIdx.z,
 				    in->pos + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
+	float factor = LOG2_E / sqrtf((float)a.head_dim);
 	value_sums<CHUNKS> sums = {};
 	running<CHUNKS> state;
 
@@ -107,7 +108,7 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	if (makes_row)
 		previous_done();
 	__syncthreads();
-	heads_make<CHUNKS>(a, at, room);
+	heads_make<CHUNKS>(a, at, factor, room);
 	__syncthreads();
 #pragma unroll
 	for (uint32_t i = 0; i < shape<CHUNKS>::LEFT; i++) {

@@ -56,21 +56,36 @@ share_of(uint32_t key)
 	return key == 0 ? -1.0f : __uint_as_float(key - 1);
 }
 
-/* How many of the keys from begin..end - 1, whole fours, come before key e: greater, or equal and
- * of lower index. */
+#define WINDOW 16u /* keys; a warp's experts are one of them */
+
+static_assert(THREADS / 2 % WINDOW == 0, "so that each warp begins with a window");
+
+/* How many of the keys begin..end - 1, whole windows, come before key e: greater, or equal and of
+ * lower index. */
 static __device__ __forceinline__ uint32_t
 keys_before(const uint32_t *keys, uint32_t begin, uint32_t end, uint32_t e)
 {
-	uint32_t mine = keys[e], n = 0;
+	uint32_t mine = keys[e], own = e / WINDOW * WINDOW, n = 0;
 
-#pragma unroll 4
-	for (uint32_t i = begin; i < end; i += 4) {
-		uint4 other = *(const uint4 *)(keys + i);
+#pragma unroll 1
+	for (uint32_t i = begin; i < end; i += WINDOW) {
+		uint32_t least = mine + (i > own);
 
-		n += other.x >= mine + (i >= e);
-		n += other.y >= mine + (i + 1 >= e);
-		n += other.z >= mine + (i + 2 >= e);
-		n += other.w >= mine + (i + 3 >= e);
+		if (i == own) {
+#pragma unroll
+			for (uint32_t j = 0; j < WINDOW; j++)
+				n += keys[i + j] >= mine + (i + j >= e);
+			continue;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < WINDOW; j += 4) {
+			uint4 other = *(const uint4 *)(keys + i + j);
+
+			n += other.x >= least;
+			n += other.y >= least;
+			n += other.z >= least;
+			n += other.w >= least;
+		}
 	}
 	return n;
 }
@@ -78,7 +93,7 @@ keys_before(const uint32_t *keys, uint32_t begin, uint32_t end, uint32_t e)
 static __host__ __device__ __forceinline__ uint32_t
 keys_padded(uint32_t experts)
 {
-	return (experts + 7) / 8 * 8;
+	return (experts + 2 * WINDOW - 1) / (2 * WINDOW) * (2 * WINDOW);
 }
 
 /* Shared memory of the choice: logits and keys (padded), shares of the chosen. */

@@ -130,11 +130,11 @@ value_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
 	}
 }
 
-/* A warp a head of q; two of them the newest row as well.  All is asked for before any is waited
- * for. */
+/* A warp a head of q, times `factor`; two of them the newest row as well.  All is asked for before
+ * any is waited for. */
 template <int CHUNKS>
 static __device__ __forceinline__ void
-heads_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
+heads_make(const cuda_attention &a, const split &at, float factor, block_room<CHUNKS> *room)
 {
 	uint32_t warp = threadIdx.x / 32, head = min(warp, at.heads - 1);
 	bool makes_key = at.makes_row && warp == 0;
@@ -147,8 +147,7 @@ heads_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
 	if (at.makes_row && warp == shape<CHUNKS>::WARPS - 1)
 		value_make<CHUNKS>(a, at, room);
 	/* Heads beyond the last are there to be finite. */
-	head_turn(a, x, room->q_norm, room->turn, LOG2_E / sqrtf((float)a.head_dim), room->q[warp],
-		  shape<CHUNKS>::COLUMNS);
+	head_turn(a, x, room->q_norm, room->turn, factor, room->q[warp], shape<CHUNKS>::COLUMNS);
 	if (makes_key)
 		key_make<CHUNKS>(a, at, room, key);
 }
@@ -248,8 +247,8 @@ part_output(const cuda_attention &a, const split &at, uint32_t head, uint32_t co
 {
 	uint32_t place = (at.head + head) * a.head_dim + column;
 	float *out = a.out.rows.at + (uint64_t)at.token * a.out.rows.stride + place;
-	float4 x = make_float4(p.sum.x / p.stat.y, p.sum.y / p.stat.y, p.sum.z / p.stat.y,
-			       p.sum.w / p.stat.y);
+	float scale = 1.0f / p.stat.y;
+	float4 x = make_float4(p.sum.x * scale, p.sum.y * scale, p.sum.z * scale, p.sum.w * scale);
 
 	if (a.head_dim % 32 == 0)
 		fixed_store(a.out.fixed.at + (uint64_t)at.token * a.out.fixed.stride, place, x,
