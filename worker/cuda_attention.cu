@@ -98,8 +98,10 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	running<CHUNKS> state;
 
 	let_next_begin();
-	if (at.index >= at.count)
+	if (at.index >= at.count) {
+		previous_done();
 		return;
+	}
 	/* Where a kernel before this one appended the rows, they are not to be read earlier; the
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
