@@ -16,6 +16,7 @@
 
 #define AT_ONCE 3u /* fewer than a batch */
 #define EPSILON 1e-6f
+#define HEAD_DIM_MAX 1024u
 
 static struct device *device;
 static uint64_t seed = 1;
@@ -43,12 +44,6 @@ static uint64_t
 partial_bytes(const struct cuda_attention *a)
 {
 	return sizeof(float) * cuda_partial_floats(a->heads, a->kv_heads, a->head_dim, a->at_once);
-}
-
-static uint64_t
-arrived_bytes(const struct cuda_attention *a)
-{
-	return sizeof(uint32_t) * cuda_arrived_counts(a->heads, a->at_once);
 }
 
 static void
@@ -92,7 +87,7 @@ attend_open(struct attend *t, const uint32_t shape[3], uint32_t context, uint32_
 	for (uint32_t i = 0; i < head_dim / 2; i++)
 		t->norms[2 * head_dim + i] = powf(10000, -2.0f * (float)i / (float)head_dim);
 	a->partial = gpu_shared(device, partial_bytes(a));
-	a->arrived = gpu_shared(device, arrived_bytes(a));
+	a->arrived = gpu_shared(device, cuda_arrived_counts(a->heads, AT_ONCE) * sizeof(uint32_t));
 	make_cache(t);
 }
 
@@ -106,7 +101,8 @@ attend_close(struct attend *t)
 	gpu_shared_free(device, a->qkv.at, (uint64_t)t->tokens * t->columns * sizeof(float));
 	gpu_shared_free(device, t->norms, (2 * a->head_dim + a->head_dim / 2) * sizeof(float));
 	gpu_shared_free(device, a->partial, partial_bytes(a));
-	gpu_shared_free(device, a->arrived, arrived_bytes(a));
+	gpu_shared_free(device, a->arrived,
+			cuda_arrived_counts(a->heads, AT_ONCE) * sizeof(uint32_t));
 	gpu_shared_free(device, t->input, sizeof(*t->input));
 	gpu_vectors_close(device, &a->out, t->tokens, a->heads * a->head_dim);
 	free(t->earlier);
@@ -220,7 +216,7 @@ static double
 attend_error(const struct attend *t, size_t token, uint32_t pos)
 {
 	size_t dim = t->a.head_dim;
-	double *want = calloc(dim, sizeof(*want)), off = 0, size = 0;
+	double want[HEAD_DIM_MAX], off = 0, size = 0;
 
 	for (size_t h = 0; h < t->a.heads; h++) {
 		const float *got = t->a.out.rows.at + token * t->a.out.rows.stride + h * dim;
@@ -231,7 +227,6 @@ attend_error(const struct attend *t, size_t token, uint32_t pos)
 			size += want[d] * want[d];
 		}
 	}
-	free(want);
 	return sqrt(off / size);
 }
 
@@ -321,31 +316,29 @@ attention_bits_do_not_depend_on_the_batch(void **state)
 	(void)state;
 	for (size_t i = 0; i < 3 * 2; i++) {
 		uint32_t pos = positions[i % 2];
-		uint64_t row_bytes, cache_bytes;
-		uint8_t *want;
 		struct attend t;
+		uint64_t rows, cache;
+		uint8_t *want;
 
 		attend_open(&t, shapes[i / 2], pos + 64, 64);
-		row_bytes = 64 * t.a.out.rows.stride * sizeof(float);
-		cache_bytes = t.cache * sizeof(float);
-		want = malloc(row_bytes + 2 * cache_bytes);
+		rows = 64 * t.a.out.rows.stride * sizeof(float);
+		cache = t.cache * sizeof(float);
+		want = malloc(rows + 2 * cache);
 		for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++) {
-			cache_reset(&t, pos);
-			memset(t.a.out.rows.at, 0, row_bytes);
-			for (uint32_t first = 0; first < 64; first += batches[b]) {
-				uint32_t left = 64 - first;
+			uint32_t n = batches[b];
 
-				attend_run(&t, pos, first, left < batches[b] ? left : batches[b]);
-			}
+			cache_reset(&t, pos);
+			memset(t.a.out.rows.at, 0, rows);
+			for (uint32_t first = 0; first < 64; first += n)
+				attend_run(&t, pos, first, 64 - first < n ? 64 - first : n);
 			if (b == 0) {
-				memcpy(want, t.a.out.rows.at, row_bytes);
-				memcpy(want + row_bytes, t.a.keys, cache_bytes);
-				memcpy(want + row_bytes + cache_bytes, t.a.values, cache_bytes);
+				memcpy(want, t.a.out.rows.at, rows);
+				memcpy(want + rows, t.a.keys, cache);
+				memcpy(want + rows + cache, t.a.values, cache);
 			}
-			assert_memory_equal(t.a.out.rows.at, want, row_bytes);
-			assert_memory_equal(t.a.keys, want + row_bytes, cache_bytes);
-			assert_memory_equal(t.a.values, want + row_bytes + cache_bytes,
-					    cache_bytes);
+			assert_memory_equal(t.a.out.rows.at, want, rows);
+			assert_memory_equal(t.a.keys, want + rows, cache);
+			assert_memory_equal(t.a.values, want + rows + cache, cache);
 		}
 		free(want);
 		attend_close(&t);

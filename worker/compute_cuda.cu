@@ -15,7 +15,7 @@ extern "C" {
 #include "worker/cuda_launch.cuh"
 #include "worker/cuda_step.h"
 
-#define HEAD_DIM_MAX 1024u /* what split_kernel's shared memory has room for */
+#define HEAD_DIM_MAX 1024u /* a row that attention has room for */
 #define OVERHEAD_BYTES \
 	(32ull << 20) /* kernels, stacks, the graph: what the driver takes for them */
 
