@@ -80,27 +80,28 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 			p.gate, 1,      0
 		};
 	};
-	warp_rows<2, false, pair_from> pairs[IN_TURNS] = { pair(0), pair(1) };
-#pragma unroll
-	for (uint32_t turn = 0; ALIKE && turn < IN_TURNS; turn++)
-		if (turn < p.plan.buffers)
-			pairs[turn].stage(0, 0);
+#pragma unroll 1
+	for (uint32_t turn = 0; ALIKE && turn < p.plan.buffers; turn++)
+		pair(turn).stage(0, 0);
 	vectors_load(p.plan, in_memory, moe.x, blockIdx.z);
-#pragma unroll
+#pragma unroll 1
 	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
+		warp_rows<2, false, pair_from> mine = pair(turn);
 		float sums[2] = {}, gate, up;
 
 		if constexpr (ALIKE) {
-			if (turn >= p.plan.buffers) {
+			if (turn < p.plan.buffers) {
+				mine.look(0, 0);
+			} else {
 				__syncwarp();
-				pairs[turn].stage(0, 0);
+				mine.stage(0, 0);
 			}
-			pairs[turn].all_times(x, sums);
+			mine.all_times(x, sums);
 			gate = warp_sums(sums);
 			up = __shfl_sync(0xffffffffu, gate, 16);
 		} else {
-			gate = times_row(p, p.gate, pairs[turn].from.gate, room, x);
-			up = times_row(p, p.up, pairs[turn].from.up, room, x);
+			gate = times_row(p, p.gate, mine.from.gate, room, x);
+			up = times_row(p, p.up, mine.from.up, room, x);
 		}
 		if (lane == 0)
 			act[turn * IN_WARPS + warp] =
@@ -169,7 +170,7 @@ struct experts_out {
 
 /* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
 static __global__ void
-__launch_bounds__(OUT_WARPS * 32, 4) experts_out_kernel(struct experts_out p)
+__launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
 {
 	CUDA_SHARED(uint8_t, out_memory);
 	const struct cuda_moe &moe = p.moe;

@@ -59,7 +59,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	for (int step = 4; step > 0; step /= 2)
 		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
 	largest = __uint_as_float(top);
-	inverse = largest < 1e-30f ? 0 : FIXED_LARGEST / largest;
+	inverse = largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
 	a = __float_as_uint(fmaf(x.x, inverse, whole)) - __float_as_uint(whole);
 	b = __float_as_uint(fmaf(x.y, inverse, whole)) - __float_as_uint(whole);
 	c = __float_as_uint(fmaf(x.z, inverse, whole)) - __float_as_uint(whole);
@@ -77,7 +77,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 		*(int32_t *)(block + FIXED_SUMS + column % CUDA_FIXED_BLOCK / 16 * 4) = sum;
 	if (column % 32 == 0)
 		*(float *)(block + FIXED_UNITS + column % CUDA_FIXED_BLOCK / 32 * 4) =
-		    largest / FIXED_LARGEST;
+		    largest * (1.0f / FIXED_LARGEST);
 }
 
 #endif

@@ -86,7 +86,7 @@ units_of(uint32_t rows, uint32_t at_once)
 
 template <int N, bool NORM>
 static __global__ void
-__launch_bounds__(THREADS, 4) multiply_kernel(struct multiply p)
+__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 {
 	CUDA_SHARED(uint8_t, multiply_memory);
 	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, output = 0;

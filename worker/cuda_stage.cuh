@@ -44,6 +44,19 @@ template <int N, bool MANY, class From> struct warp_rows {
 	uint32_t segments;
 	uint32_t odd; /* of those staged last */
 
+	/* At what is to be staged, or is. */
+	__device__ __forceinline__ void
+	look(uint32_t first, uint32_t slice)
+	{
+		uint32_t count = min(plan.at_once, segments - first);
+
+		odd = slice * rows.slice_bytes & 15;
+		for (uint32_t k = first; k < first + count; k++)
+#pragma unroll
+			for (int n = 0; n < N; n++)
+				odd |= (uint32_t)(uintptr_t)from(k, n) & 15;
+	}
+
 	/* Asks for a slice of up to at_once segments from `first` on. */
 	__device__ __forceinline__ void
 	stage(uint32_t first, uint32_t slice)
@@ -53,7 +66,7 @@ template <int N, bool MANY, class From> struct warp_rows {
 		uint32_t count = min(plan.at_once, segments - first);
 		uint8_t *to = room;
 
-		odd = 0;
+		look(first, slice);
 		for (uint32_t k = first; k < first + count; k++) {
 #pragma unroll
 			for (int n = 0; n < N; n++, to += plan.pitch) {
@@ -61,7 +74,6 @@ template <int N, bool MANY, class From> struct warp_rows {
 				uint32_t skew = (uintptr_t)at & 15, end = skew + bytes;
 
 				at -= skew;
-				odd |= skew;
 				for (uint32_t i = 16 * (threadIdx.x % 32); i < end; i += 512)
 					copy16(to + i, at + i);
 			}
@@ -131,16 +143,21 @@ warp_sums(const float (&values)[1])
 
 /* -- vectors -- */
 
-/* The columns from `column` on, zeros behind the last.  Past the first cache, which may hold what
- * lay there before this kernel was let begin. */
+#define LOADS_AHEAD 2u /* loads of a thread under way at once, or twice as many */
+
+/* The columns from `column` on, zeros behind the last; rows are whole 16 bytes.  Past the first
+ * cache, which may hold what lay there before this kernel was let begin. */
 static __device__ __forceinline__ float4
 four_columns(const float *row, uint32_t column, uint32_t columns)
 {
-	if (column + 4 <= columns)
-		return __ldcg((const float4 *)(row + column));
-	return make_float4(column < columns ? __ldcg(row + column) : 0,
-			   column + 1 < columns ? __ldcg(row + column + 1) : 0,
-			   column + 2 < columns ? __ldcg(row + column + 2) : 0, 0);
+	float4 v = make_float4(0, 0, 0, 0);
+
+	if (column < columns)
+		v = __ldcg((const float4 *)(row + column));
+	v.y = column + 1 < columns ? v.y : 0;
+	v.z = column + 2 < columns ? v.z : 0;
+	v.w = column + 3 < columns ? v.w : 0;
+	return v;
 }
 
 /* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` is shared
@@ -156,15 +173,24 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 		for (uint32_t i = column; i < column + 4; i++)
 			x[i] = i < columns ? norm.weight[i] : 0;
 	previous_done();
-#pragma unroll 2
-	for (uint32_t column = 4 * threadIdx.x; column < columns; column += step) {
-		float4 v = four_columns(from, column, columns), w = *(float4 *)(x + column);
+	for (uint32_t column = 4 * threadIdx.x; column < columns; column += LOADS_AHEAD * step) {
+		float4 v[LOADS_AHEAD];
 
-		squares = fmaf(v.x, v.x, squares);
-		squares = fmaf(v.y, v.y, squares);
-		squares = fmaf(v.z, v.z, squares);
-		squares = fmaf(v.w, v.w, squares);
-		*(float4 *)(x + column) = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+#pragma unroll
+		for (uint32_t i = 0; i < LOADS_AHEAD; i++)
+			v[i] = four_columns(from, column + i * step, columns);
+#pragma unroll
+		for (uint32_t i = 0; i < LOADS_AHEAD; i++) {
+			float4 *at = (float4 *)(x + column + i * step);
+
+			squares = fmaf(v[i].x, v[i].x, squares);
+			squares = fmaf(v[i].y, v[i].y, squares);
+			squares = fmaf(v[i].z, v[i].z, squares);
+			squares = fmaf(v[i].w, v[i].w, squares);
+			if (column + i * step < columns)
+				*at = make_float4(v[i].x * at->x, v[i].y * at->y, v[i].z * at->z,
+						  v[i].w * at->w);
+		}
 	}
 	squares = warp_sum(squares);
 	if (lane == 0)
@@ -181,9 +207,40 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 		v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
 		if (fixed)
 			fixed_store(fixed, column, v, column < columns);
-		for (uint32_t i = 0; floats && i < 4 && column + i < columns; i++)
-			floats[column + i] = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+		if (floats && column < columns)
+			*(float4 *)(floats + column) = v;
 	}
+}
+
+/* Whole 16 bytes into shared memory by the block, several loads of a thread under way at once. */
+static __device__ __forceinline__ void
+load_bytes(uint8_t *to, const uint8_t *from, uint32_t bytes)
+{
+	uint32_t step = 16 * blockDim.x;
+
+	for (uint32_t at = 16 * threadIdx.x; at < bytes; at += 2 * LOADS_AHEAD * step) {
+		uint4 v[2 * LOADS_AHEAD];
+
+#pragma unroll
+		for (uint32_t i = 0; i < 2 * LOADS_AHEAD; i++)
+			if (at + i * step < bytes)
+				v[i] = __ldcg((const uint4 *)(from + at + i * step));
+#pragma unroll
+		for (uint32_t i = 0; i < 2 * LOADS_AHEAD; i++)
+			if (at + i * step < bytes)
+				*(uint4 *)(to + at + i * step) = v[i];
+	}
+}
+
+/* n rows of `bytes` each, at once where they lie so. */
+static __device__ __forceinline__ void
+load_rows(uint8_t *to, const uint8_t *from, uint64_t stride, uint32_t bytes, uint32_t n)
+{
+	if (stride == bytes)
+		load_bytes(to, from, n * bytes);
+	else
+		for (uint32_t i = 0; i < n; i++)
+			load_bytes(to + i * bytes, from + i * stride, bytes);
 }
 
 /* Vectors as they lie in device memory, from row `first` on.  Then a barrier of the block. */
@@ -191,21 +248,13 @@ static __device__ __forceinline__ void
 vectors_load(const struct cuda_plan &plan, uint8_t *memory, const struct cuda_vectors &from,
 	     uint64_t first)
 {
-	uint32_t bytes = CUDA_FIXED_BYTES(plan.columns), floats = (plan.columns + 3) / 4 * 4;
-
-	for (uint32_t v = 0; plan.fixed && v < plan.vectors; v++) {
-		const uint8_t *at = from.fixed.at + (first + v) * from.fixed.stride;
-
-		for (uint32_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
-			*(uint4 *)(memory + v * bytes + i) = __ldcg((const uint4 *)(at + i));
-	}
-	for (uint32_t v = 0; plan.floats && v < plan.vectors; v++) {
-		const float *at = from.rows.at + (first + v) * from.rows.stride;
-		float *to = (float *)(memory + plan.floats_at) + v * floats;
-
-		for (uint32_t i = threadIdx.x; i < plan.columns; i += blockDim.x)
-			to[i] = __ldcg(at + i);
-	}
+	if (plan.fixed)
+		load_rows(memory, from.fixed.at + first * from.fixed.stride, from.fixed.stride,
+			  CUDA_FIXED_BYTES(plan.columns), plan.vectors);
+	if (plan.floats)
+		load_rows(memory + plan.floats_at,
+			  (const uint8_t *)(from.rows.at + first * from.rows.stride),
+			  4ull * from.rows.stride, (plan.columns + 3) / 4 * 16, plan.vectors);
 	__syncthreads();
 }
 
