@@ -64,7 +64,7 @@ append_kernel(struct cuda_attention a, const struct cuda_input *in)
 {
 	CUDA_SHARED(float2, append_turn);
 	uint32_t lane = threadIdx.x, kv_head = blockIdx.x / 2, token = blockIdx.y;
-	uint32_t pos = in->pos + token, row = CUDA_KV_ROW(a.head_dim);
+	uint32_t pos = __ldcg(&in->pos) + token, row = CUDA_KV_ROW(a.head_dim);
 	const float *x = key_from(a, token, kv_head);
 	uint64_t place = cache_place(a, kv_head, pos);
 
@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	CUDA_SHARED(float4, attend_memory);
 	block_room<CHUNKS> *room = (block_room<CHUNKS> *)attend_memory;
 	split at = split_of<CHUNKS>(a, partial.splits, first + blockIdx.z,
-				    in->pos + first + blockIdx.z, makes_row);
+				    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
 	float factor = LOG2_E / sqrtf((float)a.head_dim);
 	value_sums<CHUNKS> sums = {};
