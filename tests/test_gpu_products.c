@@ -53,7 +53,7 @@ product_open(struct product *p, uint32_t tokens)
 	p->want = calloc((size_t)tokens * ROWS, sizeof(double));
 	p->off = calloc((size_t)tokens * ROWS, sizeof(double));
 	for (uint32_t i = 0; i < tokens * MAX_COLUMNS; i++)
-		p->h[i] = gpu_random(&seed) * (i % 97 == 0 ? 30 : 1);
+		p->h[i] = gpu_random(&seed) * (i % 97 == 0 ? 30.0f : 1.0f);
 	for (uint32_t i = 0; i < MAX_COLUMNS; i++)
 		p->norm[i] = gpu_random(&seed) + 1.5f;
 }
