@@ -47,6 +47,19 @@ times_row(const struct experts_in &p, const struct staged_rows &rows, const uint
 	return warp_sums(sum);
 }
 
+/* The block's act, from shared memory, in both forms; by one warp. */
+static __device__ __forceinline__ void
+act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float *act)
+{
+	uint32_t lane = threadIdx.x % 32;
+	bool mine = lane < IN_ROWS / 4;
+
+	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % 8),
+		    mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
+	if (first + lane < moe.width)
+		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
+}
+
 /* A block has IN_ROWS of act of one chosen expert, a warp one of them a turn, of gate and up both:
  * so neither leaves the chip, x is read once, and groups in fixed point are made where act is.
  * ALIKE: gate and up are of one type. */
@@ -110,14 +123,8 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 				: 0;
 	}
 	__syncthreads();
-	if (warp > 0)
-		return;
-	float4 mine = lane < IN_ROWS / 4 ? ((float4 *)act)[lane] : make_float4(0, 0, 0, 0);
-
-	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % 8), mine,
-		    lane < IN_ROWS / 4);
-	if (first + lane < moe.width)
-		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
+	if (warp == 0)
+		act_store(moe, slot, first, act);
 }
 
 static int

@@ -84,17 +84,21 @@ units_of(uint32_t rows, uint32_t at_once)
 	return (rows + at_once - 1) / at_once;
 }
 
-template <int N, bool NORM>
-static __global__ void
-__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
+/* What a warp multiplies. */
+struct unit {
+	const uint8_t *first; /* row */
+	struct staged_rows staged;
+	uint32_t rows;   /* 0: nothing */
+	uint32_t output; /* the first row's */
+};
+
+template <int N>
+static __device__ __forceinline__ struct unit
+unit_of(const struct multiply &p, uint32_t unit)
 {
-	CUDA_SHARED(uint8_t, multiply_memory);
-	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, output = 0;
-	uint32_t unit = blockIdx.x * WARPS + warp, rows;
-	uint64_t token = blockIdx.y;
 	struct cuda_matrix matrix = p.m.of[0];
 	struct staged_rows staged = p.rows[0];
-	float sums[N] = {}, before = 0, *out;
+	uint32_t output = 0, rows;
 
 	/* By constant indices: a computed one would move the parameters to local memory. */
 #pragma unroll
@@ -107,16 +111,28 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 		}
 	}
 	rows = unit < units_of(matrix.rows, N) ? min(matrix.rows - N * unit, (uint32_t)N) : 0;
-	const uint8_t *first = (const uint8_t *)matrix.at + (uint64_t)N * unit * staged.row_bytes;
+	return { (const uint8_t *)matrix.at + (uint64_t)N * unit * staged.row_bytes, staged, rows,
+		 output + N * unit };
+}
+
+template <int N, bool NORM>
+static __global__ void
+__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
+{
+	CUDA_SHARED(uint8_t, multiply_memory);
+	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const struct unit unit = unit_of<N>(p, blockIdx.x * WARPS + warp);
+	uint64_t token = blockIdx.y;
+	float sums[N] = {}, before = 0, *out;
 	/* Where the matrix ends the last row is taken twice. */
 	auto from = [&](uint32_t, uint32_t n) {
-		return n < rows ? first + n * staged.row_bytes : first;
+		return n < unit.rows ? unit.first + n * unit.staged.row_bytes : unit.first;
 	};
 	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, staged, 1, 0 };
+	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
 
 	let_next_begin();
-	if (rows > 0)
+	if (unit.rows > 0)
 		mine.stage(0, 0);
 	if constexpr (NORM) {
 		float *x = (float *)(multiply_memory + p.plan.floats_at);
@@ -129,15 +145,15 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 		previous_done();
 		vectors_load(p.plan, multiply_memory, p.from, token);
 	}
-	if (rows == 0)
+	if (unit.rows == 0)
 		return;
 	/* Lane 0 has the first row's sum in the end, lane 16 the second's. */
-	out = p.to.at + token * p.to.stride + output + N * unit + lane / 16;
-	if (p.add && lane % 16 == 0 && lane / 16 < rows)
+	out = p.to.at + token * p.to.stride + unit.output + lane / 16;
+	if (p.add && lane % 16 == 0 && lane / 16 < unit.rows)
 		before = __ldcg(out);
 	mine.all_times(vectors_of(p.plan, multiply_memory), sums);
 	before += warp_sums(sums);
-	if (lane % 16 == 0 && lane / 16 < rows)
+	if (lane % 16 == 0 && lane / 16 < unit.rows)
 		*out = before;
 }
 
