@@ -350,7 +350,7 @@ attention_bits_do_not_depend_on_the_batch(void **state)
 static void
 attention_bits_do_not_depend_on_the_room_for_a_context(void **state)
 {
-	static const uint32_t shape[3] = { 8, 1, 64 }, contexts[] = { 651, 5000 };
+	static const uint32_t shape[3] = { 8, 1, 64 }, contexts[] = { 651, 40000 };
 	float want[8 * 64] = { 0 };
 
 	(void)state;

@@ -52,8 +52,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	const float whole = 12582912.0f; /* 1.5 * 2^23: a float's last bit is 1 here */
 	uint8_t *block = vector + fixed_block(column);
 	float largest, inverse;
-	uint32_t a, b, c, d;
-	int32_t sum;
+	uint32_t a, b, c, d, sum; /* of a NaN anything, so it may run over */
 
 #pragma unroll
 	for (int step = 4; step > 0; step /= 2)
@@ -64,7 +63,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	b = __float_as_uint(fmaf(x.y, inverse, whole)) - __float_as_uint(whole);
 	c = __float_as_uint(fmaf(x.z, inverse, whole)) - __float_as_uint(whole);
 	d = __float_as_uint(fmaf(x.w, inverse, whole)) - __float_as_uint(whole);
-	sum = (int32_t)(a + b + c + d);
+	sum = a + b + c + d;
 #pragma unroll
 	for (int step = 2; step > 0; step /= 2)
 		sum += __shfl_xor_sync(0xffffffffu, sum, step);
@@ -74,7 +73,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	*(uint32_t *)(block + FIXED_HIGH + fixed_place(column)) =
 	    bytes_of(1, a + 128, b + 128, c + 128, d + 128);
 	if (column % 16 == 0)
-		*(int32_t *)(block + FIXED_SUMS + column % CUDA_FIXED_BLOCK / 16 * 4) = sum;
+		*(uint32_t *)(block + FIXED_SUMS + column % CUDA_FIXED_BLOCK / 16 * 4) = sum;
 	if (column % 32 == 0)
 		*(float *)(block + FIXED_UNITS + column % CUDA_FIXED_BLOCK / 32 * 4) =
 		    largest * (1.0f / FIXED_LARGEST);
