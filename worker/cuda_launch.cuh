@@ -23,6 +23,24 @@ cuda_check(cudaError_t failure, const char *what, struct error *err)
 			 cudaGetErrorName(failure));
 }
 
+/* -ENOTSUP: the device gives its blocks less. */
+static inline int
+cuda_has_shared(const char *name, size_t shared, struct error *err)
+{
+	int device = 0, most = 0;
+	int r = cuda_check(cudaGetDevice(&device), name, err);
+
+	if (!r)
+		r = cuda_check(
+		    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+		    name, err);
+	if (!r && shared > (size_t)most)
+		r = error_set(err, -ENOTSUP,
+			      "cuda: %s needs %zu KiB of shared memory a block, the device has %d",
+			      name, (shared + 1023) >> 10, most >> 10);
+	return r;
+}
+
 /* What the kernel may have of an SM: all of its memory as shared memory, as every kernel here, for
  * kernels overlap only where they want it divided alike. */
 template <class... Params>
@@ -34,12 +52,13 @@ cuda_allow_shared(const char *name, void (*kernel)(Params...), size_t shared, st
 					    cudaSharedmemCarveoutMaxShared),
 		       name, err);
 
-	if (!r && shared > SHARED_UNASKED)
-		r = cuda_check(cudaFuncSetAttribute(kernel,
-						    cudaFuncAttributeMaxDynamicSharedMemorySize,
-						    (int)shared),
-			       name, err);
-	return r;
+	if (r || shared <= SHARED_UNASKED)
+		return r;
+	r = cuda_has_shared(name, shared, err);
+	return r ? r
+		 : cuda_check(cudaFuncSetAttribute(
+				  kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+			      name, err);
 }
 
 /* The kernel may begin before the one launched before it has ended (previous_done in
