@@ -1,5 +1,6 @@
 /* A text file that takes the place of another at once: written beside it and renamed, so that a
- * reader never sees half of it.  Not made to outlive a power cut. */
+ * reader never sees half of it.  Not made to outlive a power cut.  What is no file (a device, a
+ * pipe) is written to as it is. */
 #ifndef HEARTH_COMMON_BESIDE_H
 #define HEARTH_COMMON_BESIDE_H
 
@@ -11,7 +12,7 @@
 struct beside {
 	FILE *file; /* to write to */
 	const char *path;
-	char made[PATH_MAX];
+	char made[PATH_MAX]; /* "": no file beside it */
 };
 
 /* `path` must outlive it. */

@@ -1,5 +1,6 @@
 /* common/beside.h: whole and in its place, or not at all. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 #include "common/beside.h"
 #include "tests/scratch.h"
 
-static char path[96], made[104];
+static char path[96], made[120];
 static struct error err;
 
 static int
@@ -23,7 +24,7 @@ setup(void **state)
 	int rc = scratch_setup(state);
 
 	snprintf(path, sizeof(path), "%s/file", scratch_of_test.dir);
-	snprintf(made, sizeof(made), "%s.new", path);
+	snprintf(made, sizeof(made), "%s.%d.new", path, (int)getpid());
 	return rc;
 }
 
@@ -72,6 +73,29 @@ the_old_one_stands_until_the_new_one_is_whole(void **state)
 	expect_nothing_beside();
 }
 
+static void
+what_is_no_file_is_written_to_and_stays_what_it_is(void **state)
+{
+	struct beside beside;
+	struct stat st;
+	char text[8] = "";
+	int pipe;
+
+	(void)state;
+	assert_int_equal(mkfifo(path, 0600), 0);
+	pipe = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_true(pipe >= 0);
+	assert_int_equal(beside_open(&beside, path, &err), 0);
+	fputs("new", beside.file);
+	expect_nothing_beside();
+	assert_int_equal(beside_close(&beside, &err), 0);
+	assert_int_equal(read(pipe, text, sizeof(text) - 1), 3);
+	assert_string_equal(text, "new");
+	close(pipe);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+}
+
 /* A drive without room, by a device that is always full. */
 static void
 what_could_not_be_written_changes_nothing(void **state)
@@ -84,7 +108,7 @@ what_could_not_be_written_changes_nothing(void **state)
 	assert_int_equal(beside_open(&beside, path, &err), 0);
 	fputs("new", beside.file);
 	assert_int_equal(beside_close(&beside, &err), -ENOSPC);
-	assert_non_null(strstr(err.text, "file.new: writing: No space left"));
+	assert_non_null(strstr(err.text, "file: writing: No space left"));
 	assert_int_equal(error_exit_code(-ENOSPC), EXIT_SYSTEM);
 	expect_text("old");
 	expect_nothing_beside();
@@ -97,8 +121,7 @@ a_place_that_cannot_be_taken_is_the_users_input(void **state)
 
 	(void)state;
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(beside_open(&beside, path, &err), 0);
-	assert_int_equal(beside_close(&beside, &err), -EISDIR);
+	assert_int_equal(beside_open(&beside, path, &err), -EISDIR);
 	expect_nothing_beside();
 	rmdir(path);
 	snprintf(path, sizeof(path), "%s/none/file", scratch_of_test.dir);
@@ -113,6 +136,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		BESIDE_TEST(the_old_one_stands_until_the_new_one_is_whole),
+		BESIDE_TEST(what_is_no_file_is_written_to_and_stays_what_it_is),
 		BESIDE_TEST(what_could_not_be_written_changes_nothing),
 		BESIDE_TEST(a_place_that_cannot_be_taken_is_the_users_input),
 	};

@@ -72,7 +72,7 @@ a_profile_that_cannot_be_written_leaves_the_old_one(void **state)
 
 	(void)state;
 	assert_int_equal(profile_write(path(), &shape, counts, &err), 0);
-	snprintf(beside, sizeof(beside), "%s.new", path());
+	snprintf(beside, sizeof(beside), "%s.%d.new", path(), (int)getpid());
 	assert_int_equal(mkdir(beside, 0700), 0);
 	assert_int_equal(profile_write(path(), &shape, counts, &err), -EISDIR);
 	assert_non_null(strstr(err.text, beside));
