@@ -53,9 +53,12 @@ code_of(cudaError_t failure)
 static int
 fail(struct error *err, struct device *device, cudaError_t failure, const char *what)
 {
+	int code = code_of(failure);
+
 	cudaGetLastError();
-	return error_set(err, code_of(failure), "%s: %s: %s (%s)", device->info.name, what,
-			 cudaGetErrorString(failure), cudaGetErrorName(failure));
+	return error_set(err, error_exit_code(code) == EXIT_INPUT ? -EIO : code, "%s: %s: %s (%s)",
+			 device->info.name, what, cudaGetErrorString(failure),
+			 cudaGetErrorName(failure));
 }
 
 static int

@@ -40,6 +40,9 @@ outside_read(const struct outside_config *config, struct fetch *fetch,
 					    .arena_offset = windows[i].arena_offset,
 					    .bytes = windows[i].bytes };
 	rc = fetch_pieces(fetch, pieces, request->n, bounce, err);
+	/* Every worker would ask for it again and fail: the file is to blame, not the worker. */
+	if (rc == -EIO)
+		rc = -EBADMSG;
 	for (uint64_t i = 0; i < request->n && rc == 0; i++)
 		rc = check_hash(config, &windows[i], err);
 	return rc;

@@ -127,7 +127,7 @@ choose_node(struct reserve *how, const struct reserve_want *want, const char *sy
 		if (rc < 0)
 			return rc;
 		snprintf(how->numa_note, sizeof(how->numa_note), "--numa-node %d%s",
-			 want->numa_node, rc ? ", the machine's only one" : "");
+			 want->numa_node, rc ? ", the only one with memory" : "");
 		if (rc)
 			how->numa_node = NUMA_NODE_NONE;
 	}

@@ -192,7 +192,9 @@ registrar_hear(struct pinner *pinner, const Hearth__State *loader, struct error 
 
 	if (!pinner->attached) {
 		rc = registrar_attach(pinner, loader->arena, err);
-		if (rc == -ENOENT) { /* its loader has just gone: the next one names another */
+		/* Its loader has just gone (EACCES: not yet waited for, and its files are root's by
+		 * then): the next one names another. */
+		if (rc == -ENOENT || rc == -EACCES) {
 			log_warn("%s: waiting for the loader to name it again", err->text);
 			return 0;
 		}

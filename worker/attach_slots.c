@@ -131,7 +131,7 @@ attach_unstage(struct attached *attached)
 	staging_close(table->staging);
 	table->staging = NULL;
 	table->slots.open = table->slots.n;
-	table->filling = table->slots.filled < table->slots.n;
+	table->filling = !table->fill_refused && table->slots.filled < table->slots.n;
 }
 
 static int

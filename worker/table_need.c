@@ -211,7 +211,7 @@ table_need(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
 		rc = bring(table, layer, n_absent, &err);
 	if (rc == 0)
 		rc = reach(table, layer, experts, n, &err);
-	if (rc < 0)
+	if (rc < 0 && rc != -ECANCELED) /* a cancelled request is no reason to leave */
 		table->failure = err;
 	return rc;
 }

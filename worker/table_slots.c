@@ -26,6 +26,7 @@ give_up(struct table *table, int rc, const struct error *err)
 		return rc;
 	log_error("%s; experts without a slot stay in the arena", err->text);
 	table->fill_refused = true;
+	table->filling = false;
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "tests/stack_files.h"
 #include "tests/stack_run.h"
 
@@ -59,9 +60,11 @@ assert_state(const char *stage, const char *want, const char *why)
 static void
 wait_for_requests(int n)
 {
+	const uint64_t end = clock_ns() + STACK_LIMIT_S * NS_PER_SECOND;
 	int now;
 
 	do {
+		assert_true(clock_ns() < end);
 		json_t *active = stack_figure(NAME, "scheduler", "active");
 		json_t *queued = stack_figure(NAME, "scheduler", "queued");
 
