@@ -65,10 +65,12 @@ desk_grant(struct pinner *pinner, struct call *call, const struct region *region
 		granted.path = path;
 	}
 	reply.granted = &granted;
-	if (strcmp(region->key, SLOTS_KEY) == 0)
+	if (strcmp(region->key, SLOTS_KEY) == 0) {
+		granted.lease = ++pinner->slots_lease;
 		desk_reply_slots(pinner, call, &reply);
-	else
+	} else {
 		call_reply_message(call, &reply.base);
+	}
 }
 
 /* The region "slots" is new: nothing is in it. */
@@ -203,6 +205,9 @@ desk_move(struct pinner *pinner, struct call *call, const Hearth__Move *move, st
 
 	if (pinner->slots.n == 0)
 		return error_set(err, -ENOENT, "slots: lend the region first");
+	if (move->lease != pinner->slots_lease)
+		return error_set(err, -ESTALE,
+				 "slots: they have been lent again since, to another");
 	if (move->slot_bytes != model_slot_bytes(&pinner->model))
 		return error_set(err, -EINVAL, "slots: %llu bytes each, this model's have %llu",
 				 (unsigned long long)move->slot_bytes,

@@ -41,6 +41,7 @@ struct pinner {
 	bool trunk_there; /* the region "trunk" is complete */
 	struct lending lending;
 	struct slot_table slots; /* of the region "slots"; n = 0: none */
+	uint32_t slots_lease;    /* of its last grant */
 	struct move_order *first, *last;
 	uint64_t moved;
 	uint64_t moved_told_ns; /* when the board last said so; the mover's */

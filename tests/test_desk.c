@@ -54,12 +54,15 @@ make_model(void)
 	}
 }
 
+static uint32_t lease; /* of the last grant of slots */
+
 static int
 setup(void **state)
 {
 	(void)state;
 	scratch_open(&scratch);
 	pinner = (struct pinner){ .attached = true, .usable = usable };
+	lease = 0;
 	pthread_mutex_init(&pinner.lock, NULL);
 	pthread_cond_init(&pinner.moves, NULL);
 	if (arena_create(&pinner.arena, ARENA_SLICE_ALIGN, ARENA_PAGES_AUTO, &err) < 0 ||
@@ -119,6 +122,7 @@ ask_region(const char *key, uint64_t bytes, Hearth__Place place, bool replace)
 {
 	Hearth__LendRequest request = HEARTH__LEND_REQUEST__INIT;
 	Hearth__Lend lend = HEARTH__LEND__INIT;
+	Hearth__LendReply *reply;
 
 	lend.key = (char *)key;
 	lend.bytes = bytes;
@@ -126,7 +130,10 @@ ask_region(const char *key, uint64_t bytes, Hearth__Place place, bool replace)
 	lend.replace = replace;
 	request.what_case = HEARTH__LEND_REQUEST__WHAT_LEND;
 	request.lend = &lend;
-	return ask(&request);
+	reply = ask(&request);
+	if (reply->granted && reply->granted->lease)
+		lease = reply->granted->lease;
+	return reply;
 }
 
 static Hearth__LendReply *
@@ -150,6 +157,7 @@ pack_move(uint8_t ret[4096], uint64_t slot_bytes, const struct slot_move *moves,
 		one[i].slot = moves[i].slot;
 		list[i] = &one[i];
 	}
+	move.lease = lease;
 	move.slot_bytes = slot_bytes;
 	move.n_moves = n;
 	move.moves = list;
@@ -267,6 +275,30 @@ the_next_worker_is_told_what_the_slots_hold(void **state)
 	assert_int_equal(reply->slots[1]->slot, 4);
 	assert_int_equal(reply->slots[1]->layer, 1);
 	assert_int_equal(reply->slots[1]->expert, 1);
+	done(reply);
+}
+
+/* It waited for its turn while the slots were lent to the next worker. */
+static void
+the_last_move_of_a_dead_worker_changes_nothing(void **state)
+{
+	const struct slot_move move = MOVE(1, 3, 0), late = MOVE(0, 2, 0);
+	Hearth__LendReply *reply;
+	uint32_t mine;
+
+	(void)state;
+	done(ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE));
+	done(ask_move(SLOT_BYTES, &move, 1));
+	mine = lease;
+	reply = ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE);
+	assert_int_equal(reply->n_slots, 1);
+	done(reply);
+	assert_int_not_equal(lease, mine);
+	lease = mine;
+	refused(ask_move(SLOT_BYTES, &late, 1), -ESTALE, "lent again");
+	reply = ask_lend("slots", 5 * SLOT_BYTES, HEARTH__PLACE__PLACE_DEVICE);
+	assert_int_equal(reply->n_slots, 1);
+	assert_int_equal(reply->slots[0]->expert, 3);
 	done(reply);
 }
 
@@ -389,6 +421,7 @@ main(void)
 		DESK_TEST(a_device_that_computes_from_the_arena_has_no_trunk_to_lend),
 		DESK_TEST(moved_experts_are_in_their_slots_role_by_role),
 		DESK_TEST(the_next_worker_is_told_what_the_slots_hold),
+		DESK_TEST(the_last_move_of_a_dead_worker_changes_nothing),
 		DESK_TEST(a_move_that_makes_no_sense_changes_nothing),
 		DESK_TEST(released_slots_are_forgotten),
 		DESK_TEST(slots_whose_successor_cannot_be_made_are_forgotten),

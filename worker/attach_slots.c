@@ -153,7 +153,7 @@ attach_slots(struct attached *attached, const struct attach_config *config, stru
 		return attach_from_pinner(rc);
 	table->slots_at = attached->slots.at;
 	rc = moving_open(&attached->moving, config->dir, config->upstream->service, table->move_max,
-			 err);
+			 attached->lender.slots_lease, err);
 	if (rc == 0)
 		table->moving = &attached->moving;
 	return rc;

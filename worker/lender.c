@@ -117,8 +117,10 @@ lender_ask(struct lender *lender, const char *key, uint64_t bytes, Hearth__Place
 	if (rc < 0)
 		return rc;
 	rc = granted_read(reply->granted, key, bytes, ret, err);
-	if (rc == 0 && slots != NULL)
+	if (rc == 0 && slots != NULL) {
+		lender->slots_lease = reply->granted->lease;
 		slots_adopt(slots, reply);
+	}
 	hearth__lend_reply__free_unpacked(reply, NULL);
 	return rc;
 }
@@ -157,6 +159,7 @@ lender_empty(struct lender *lender, uint64_t slot_bytes, uint32_t first, uint32_
 	for (uint32_t i = 0; i < n; i++)
 		slots[i] = first + i;
 	move.slot_bytes = slot_bytes;
+	move.lease = lender->slots_lease;
 	move.n_empty = n;
 	move.empty = slots;
 	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;

@@ -15,6 +15,7 @@
 
 struct lender {
 	struct client *client;
+	uint32_t slots_lease; /* of the last grant of "slots" */
 };
 
 struct lent {

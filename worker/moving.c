@@ -9,9 +9,9 @@
 
 int
 moving_open(struct moving *ret, const char *dir, struct service *service, uint32_t max,
-	    struct error *err)
+	    uint32_t lease, struct error *err)
 {
-	struct moving moving = { .service = service, .max = max };
+	struct moving moving = { .service = service, .max = max, .lease = lease };
 	int rc;
 
 	moving.packed_bytes = MESSAGE_OVERHEAD + (size_t)max * MOVE_BYTES;
@@ -97,6 +97,7 @@ moving_begin(struct moving *moving, uint64_t slot_bytes, const struct slot_fill 
 		moving->ones[i].slot = moves[i].slot;
 	}
 	move.slot_bytes = slot_bytes;
+	move.lease = moving->lease;
 	move.n_moves = n;
 	move.moves = moving->list;
 	request.what_case = HEARTH__LEND_REQUEST__WHAT_MOVE;

@@ -17,6 +17,7 @@ struct moving {
 	struct client *client;
 	struct service *service;
 	uint32_t max;             /* moves of one request */
+	uint32_t lease;           /* of the slots */
 	Hearth__Move__One *ones;  /* (max) */
 	Hearth__Move__One **list; /* (max) */
 	uint8_t *packed;          /* (packed_bytes) */
@@ -28,7 +29,7 @@ struct moving {
 };
 
 int moving_open(struct moving *ret, const char *dir, struct service *service, uint32_t max,
-		struct error *err);
+		uint32_t lease, struct error *err);
 void moving_close(struct moving *moving); /* of a zeroed one is fine */
 
 /* At most `max`, when nothing is under way.  -ECANCELED: the pinner is gone. */
