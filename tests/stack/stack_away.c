@@ -43,12 +43,30 @@ ask_start(struct run *ask)
 	run_start(ask, WORDS("ask", "--name", NAME, "-n", "400", "--ignore-stop", PROMPT));
 }
 
+/* Between a stage and what stands in for it nobody is there. */
+static void
+wait_for_stage(const char *stage)
+{
+	const uint64_t end = clock_ns() + STACK_LIMIT_S * NS_PER_SECOND;
+	bool there = false;
+
+	while (!there) {
+		json_t *state = stack_figure(NAME, stage, "state");
+
+		assert_true(clock_ns() < end);
+		there = strcmp(json_string_value(state), "stopped") != 0;
+		json_decref(state);
+	}
+}
+
 static void
 assert_state(const char *stage, const char *want, const char *why)
 {
-	json_t *state = stack_figure(NAME, stage, "state");
-	json_t *reason = stack_figure(NAME, stage, "reason");
+	json_t *state, *reason;
 
+	wait_for_stage(stage);
+	state = stack_figure(NAME, stage, "state");
+	reason = stack_figure(NAME, stage, "reason");
 	assert_string_equal(json_string_value(state), want);
 	if (!strstr(json_string_value(reason), why))
 		fail_msg("%s: \"%s\" does not say \"%s\"", stage, json_string_value(reason), why);
