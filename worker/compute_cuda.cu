@@ -123,9 +123,12 @@ upload_frequencies(struct compute *compute, struct error *err)
 	for (uint32_t i = 0; i < model->head_dim / 2; i++)
 		frequency[i] =
 		    (float)pow((double)model->rope_base, -2.0 * i / (double)model->head_dim);
-	return cuda_check(cudaMemcpy(compute->scratch.frequency, frequency,
-				     model->head_dim / 2 * sizeof(float), cudaMemcpyHostToDevice),
-			  "copying the rotary frequencies", err);
+	int r = cuda_check(cudaMemcpyAsync(compute->scratch.frequency, frequency,
+					   model->head_dim / 2 * sizeof(float),
+					   cudaMemcpyHostToDevice, compute->stream),
+			   "copying the rotary frequencies", err);
+
+	return r ? r : cuda_finish(compute->stream, err);
 }
 
 static int
@@ -144,7 +147,8 @@ open_memory(struct compute *compute, struct error *err)
 	}
 	r = cuda_check(failure, "cudaMalloc", err);
 	if (!r)
-		r = cuda_check(cudaMemset(compute->memory, 0, bytes), "cudaMemset", err);
+		r = cuda_check(cudaMemsetAsync(compute->memory, 0, bytes, compute->stream),
+			       "cudaMemset", err);
 	if (!r)
 		r = cuda_check(cudaMallocHost(&compute->input, sizeof *compute->input),
 			       "cudaMallocHost", err);

@@ -60,6 +60,13 @@ act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float
 		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
 }
 
+/* Past the first cache: places are written by copies, between kernels. */
+static __device__ __forceinline__ const uint8_t *
+role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
+{
+	return (const uint8_t *)__ldcg((const unsigned long long *)&moe.places[expert].role[role]);
+}
+
 /* A block has IN_ROWS of act of one chosen expert, a warp one of them a turn, of gate and up both:
  * so neither leaves the chip, x is read once, and groups in fixed point are made where act is.
  * ALIKE: gate and up are of one type. */
@@ -79,14 +86,14 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 	previous_done();
 	/* Not before: the next kernel reads the choice as soon as it begins. */
 	let_next_begin();
-	const struct expert_place &place = moe.places[__ldcg(moe.chosen + slot)];
+	const uint32_t expert = __ldcg(moe.chosen + slot);
+	const uint8_t *gates = role_at(moe, expert, ROLE_GATE),
+		      *ups = role_at(moe, expert, ROLE_UP);
 	weight = __ldcg(moe.weights + slot);
 	auto pair = [&](uint32_t turn) {
 		uint32_t row = min(first + turn * IN_WARPS + warp, moe.width - 1);
-		struct pair_from from = {
-			(const uint8_t *)place.role[ROLE_GATE] + row * moe.row_bytes[ROLE_GATE],
-			(const uint8_t *)place.role[ROLE_UP] + row * moe.row_bytes[ROLE_UP]
-		};
+		struct pair_from from = { gates + row * moe.row_bytes[ROLE_GATE],
+					  ups + row * moe.row_bytes[ROLE_UP] };
 
 		return warp_rows<2, false, pair_from>{
 			from,   p.plan, room + turn % p.plan.buffers * p.plan.buffer_bytes,
@@ -163,10 +170,14 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 	r = plan_in(moe, &p, err);
 	if (r)
 		return r;
-	return cuda_launch("experts_in_kernel",
-			   moe->type[ROLE_GATE] == moe->type[ROLE_UP] ? experts_in_kernel<true>
-								      : experts_in_kernel<false>,
-			   grid, IN_WARPS * 32, p.plan.bytes, stream, err, p);
+	auto kernel = moe->type[ROLE_GATE] == moe->type[ROLE_UP] ? experts_in_kernel<true>
+								 : experts_in_kernel<false>;
+
+	if (moe->behind_copy)
+		return cuda_launch_behind_copy("experts_in_kernel", kernel, grid, IN_WARPS * 32,
+					       p.plan.bytes, stream, err, p);
+	return cuda_launch("experts_in_kernel", kernel, grid, IN_WARPS * 32, p.plan.bytes, stream,
+			   err, p);
 }
 
 struct experts_out {
@@ -190,8 +201,7 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
 
 	/* The choice was made before the kernel before this one let it begin. */
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += OUT_WARPS * 32)
-		where[k] =
-		    (const uint8_t *)moe.places[__ldcg(moe.chosen + first + k)].role[ROLE_DOWN];
+		where[k] = role_at(moe, __ldcg(moe.chosen + first + k), ROLE_DOWN);
 	__syncthreads();
 	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
 	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;

@@ -123,6 +123,7 @@ int cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_
 
 struct cuda_moe {
 	const struct expert_place *places; /* (experts), of this layer */
+	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
 	uint32_t type[N_ROLES];
 	uint64_t row_bytes[N_ROLES];
 	uint32_t hidden, width, experts, top_k;

@@ -62,11 +62,13 @@ cuda_allow_shared(const char *name, void (*kernel)(Params...), size_t shared, st
 }
 
 /* The kernel may begin before the one launched before it has ended (previous_done in
- * cuda_ptx.cuh), where the device can do that. */
+ * cuda_ptx.cuh), where the device can do that and the kernel was compiled to wait for it. */
+template <class... Params>
 static inline int
 cuda_overlap(cudaLaunchConfig_t *config, cudaLaunchAttribute *room, const char *name,
-	     struct error *err)
+	     void (*kernel)(Params...), struct error *err)
 {
+	cudaFuncAttributes is = {};
 	int device = 0, major = 0;
 	int r = cuda_check(cudaGetDevice(&device), name, err);
 
@@ -74,7 +76,9 @@ cuda_overlap(cudaLaunchConfig_t *config, cudaLaunchAttribute *room, const char *
 		r = cuda_check(
 		    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), name,
 		    err);
-	if (!r && major >= 9) {
+	if (!r)
+		r = cuda_check(cudaFuncGetAttributes(&is, kernel), name, err);
+	if (!r && major >= 9 && is.ptxVersion >= 90) {
 		room->id = cudaLaunchAttributeProgrammaticStreamSerialization;
 		room->val.programmaticStreamSerializationAllowed = 1;
 		config->attrs = room;
@@ -83,11 +87,10 @@ cuda_overlap(cudaLaunchConfig_t *config, cudaLaunchAttribute *room, const char *
 	return r;
 }
 
-/* `shared`: bytes of the kernel's CUDA_SHARED. */
-template <class... Params, class... Args>
+template <bool OVERLAPS, class... Params, class... Args>
 static inline int
-cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
-	    void *stream, struct error *err, Args... args)
+cuda_launch_as(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+	       void *stream, struct error *err, Args... args)
 {
 	cudaLaunchConfig_t config = {};
 	cudaLaunchAttribute overlap = {};
@@ -97,9 +100,27 @@ cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, 
 	config.blockDim = block;
 	config.dynamicSmemBytes = shared;
 	config.stream = (cudaStream_t)stream;
-	if (!r)
-		r = cuda_overlap(&config, &overlap, name, err);
+	if (!r && OVERLAPS)
+		r = cuda_overlap(&config, &overlap, name, kernel, err);
 	return r ? r : cuda_check(cudaLaunchKernelEx(&config, kernel, args...), name, err);
+}
+
+/* `shared`: bytes of the kernel's CUDA_SHARED. */
+template <class... Params, class... Args>
+static inline int
+cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+	    void *stream, struct error *err, Args... args)
+{
+	return cuda_launch_as<true>(name, kernel, grid, block, shared, stream, err, args...);
+}
+
+/* The same behind a copy, or what else is no kernel: only kernels are promised to overlap. */
+template <class... Params, class... Args>
+static inline int
+cuda_launch_behind_copy(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block,
+			size_t shared, void *stream, struct error *err, Args... args)
+{
+	return cuda_launch_as<false>(name, kernel, grid, block, shared, stream, err, args...);
 }
 
 /* At the top of a kernel: type *name, as long as the launch says.  One a kernel, of its own name.

@@ -27,7 +27,8 @@ embed_kernel(struct cuda_matrix embedding, uint32_t columns, const struct cuda_i
 	const uint8_t *row;
 
 	previous_done();
-	row = (const uint8_t *)embedding.at + (uint64_t)in->ids[blockIdx.x] * embedding.row_bytes;
+	row = (const uint8_t *)embedding.at +
+	      (uint64_t)__ldcg(&in->ids[blockIdx.x]) * embedding.row_bytes;
 	switch (embedding.type) {
 #define EMBED_CASE(T)                                                      \
 	case T::TYPE:                                                      \
@@ -42,8 +43,8 @@ extern "C" int
 cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 	   const struct cuda_input *in, struct cuda_rows to, uint32_t tokens, struct error *err)
 {
-	return cuda_launch("embed_kernel", embed_kernel, tokens, 128, 0, stream, err, *embedding,
-			   columns, in, to);
+	return cuda_launch_behind_copy("embed_kernel", embed_kernel, tokens, 128, 0, stream, err,
+				       *embedding, columns, in, to);
 }
 
 static __global__ void

@@ -178,6 +178,7 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	struct cuda_moe moe = {};
 
 	moe.places = scratch->places + (uint64_t)layer * model->n_experts;
+	moe.behind_copy = step->asking != NULL;
 	for (uint32_t role = 0; role < N_ROLES; role++) {
 		const struct experts *experts = &model->layers[layer].role[role];
 
