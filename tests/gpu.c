@@ -9,6 +9,7 @@
 
 #include "common/checked.h"
 #include "common/gguf.h"
+#include "tests/random_rows.h"
 
 #define PAGE 4096u
 
@@ -65,46 +66,16 @@ gpu_shared_free(struct device *device, void *at, uint64_t bytes)
 	free(at);
 }
 
-static uint32_t
-random_u32(uint64_t *seed)
-{
-	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
-	return (uint32_t)(*seed >> 32);
-}
-
 float
 gpu_random(uint64_t *seed)
 {
-	return (float)(random_u32(seed) >> 8) / 0x1p23f - 1;
-}
-
-static void
-put_half(uint8_t *at, float value)
-{
-	uint16_t half = type_float_to_half(value);
-
-	memcpy(at, &half, 2);
+	return random_float_of(seed);
 }
 
 void
 gpu_random_row(const struct type_info *info, uint8_t *row, uint32_t columns, uint64_t *seed)
 {
-	for (uint32_t b = 0; b < columns / info->block_elements; b++, row += info->block_bytes) {
-		float value = gpu_random(seed);
-
-		for (uint32_t i = 0; i < info->block_bytes; i++)
-			row[i] = (uint8_t)random_u32(seed);
-		if (info->type == TYPE_F32)
-			memcpy(row, &value, 4);
-		else if (info->type == TYPE_BF16)
-			memcpy(row, (uint8_t *)&value + 2, 2);
-		else if (info->type == TYPE_Q6_K)
-			put_half(row + 208, value);
-		else
-			put_half(row, value);
-		if (info->type == TYPE_Q4_K || info->type == TYPE_Q5_K)
-			put_half(row + 2, gpu_random(seed));
-	}
+	random_row_of(seed, info, row, columns);
 }
 
 static void

@@ -6,9 +6,13 @@
 
 void random_begin(uint64_t seed);
 uint32_t random_u32(void);
-float random_float(void); /* -1 to 1 */
+float random_float(void); /* in [-1, 1) */
 
 /* Random quants with scales and minima of -1 to 1. */
 void random_row(const struct type_info *info, uint8_t *row, uint32_t n);
+
+/* The same from a stream of the caller's, a number that they change. */
+float random_float_of(uint64_t *stream);
+void random_row_of(uint64_t *stream, const struct type_info *info, uint8_t *row, uint32_t n);
 
 #endif
