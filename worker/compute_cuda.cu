@@ -15,7 +15,7 @@ extern "C" {
 #include "worker/cuda_launch.cuh"
 #include "worker/cuda_step.h"
 
-#define HEAD_DIM_MAX 1024u /* what split_kernel's shared memory has room for */
+#define HEAD_DIM_MAX 1024u /* a row that attention has room for */
 #define OVERHEAD_BYTES \
 	(32ull << 20) /* kernels, stacks, the graph: what the driver takes for them */
 
@@ -53,7 +53,8 @@ own_bytes(const struct model *model, uint32_t context)
 {
 	struct cuda_scratch scratch;
 
-	return cuda_scratch_plan(model, context, NULL, &scratch) + OVERHEAD_BYTES;
+	(void)context;
+	return cuda_scratch_plan(model, NULL, &scratch) + OVERHEAD_BYTES;
 }
 
 static int
@@ -134,7 +135,7 @@ static int
 open_memory(struct compute *compute, struct error *err)
 {
 	const struct compute_config *config = &compute->config;
-	uint64_t bytes = cuda_scratch_plan(config->model, config->context, NULL, &compute->scratch);
+	uint64_t bytes = cuda_scratch_plan(config->model, NULL, &compute->scratch);
 	cudaError_t failure = cudaMalloc(&compute->memory, bytes);
 	int r;
 
@@ -156,8 +157,7 @@ open_memory(struct compute *compute, struct error *err)
 		    cudaMallocHost(&compute->logits, config->model->vocabulary * sizeof(float)),
 		    "cudaMallocHost", err);
 	if (!r)
-		cuda_scratch_plan(config->model, config->context, (uint8_t *)compute->memory,
-				  &compute->scratch);
+		cuda_scratch_plan(config->model, (uint8_t *)compute->memory, &compute->scratch);
 	return r;
 }
 

@@ -34,7 +34,20 @@ const struct compute_ops compute_cuda = {
 
 /* The launchers that are tested one by one. */
 int
-cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *norm, uint32_t columns,
+	    struct cuda_vectors to, uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)from;
+	(void)norm;
+	(void)columns;
+	(void)to;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
 	      struct cuda_rows to, bool add, uint32_t tokens, struct error *err)
 {
 	(void)stream;
@@ -42,6 +55,38 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ro
 	(void)from;
 	(void)to;
 	(void)add;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
+		     struct error *err)
+{
+	(void)stream;
+	(void)matrices;
+	(void)from;
+	(void)norm;
+	(void)to;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)moe;
+	(void)tokens;
+	return none(err);
+}
+
+int
+cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+{
+	(void)stream;
+	(void)moe;
 	(void)tokens;
 	return none(err);
 }
@@ -58,17 +103,25 @@ cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_inpu
 }
 
 uint64_t
-cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once)
+cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
 	(void)heads;
+	(void)kv_heads;
 	(void)head_dim;
-	(void)context;
+	(void)at_once;
+	return 0;
+}
+
+uint64_t
+cuda_arrived_counts(uint32_t heads, uint32_t at_once)
+{
+	(void)heads;
 	(void)at_once;
 	return 0;
 }
 
 int
-cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
 {
 	(void)stream;
 	(void)moe;

@@ -4,7 +4,11 @@
  *
  * No output depends on how many tokens a launch computes: a token is one more row of the grid and
  * each sum has one order.  Grids depend on shapes only, never on data, so that a whole token can be
- * one captured graph. Activations are f32, (tokens, stride) with stride a multiple of 4. */
+ * one captured graph.  Vectors are f32, (tokens, stride) with stride a multiple of 4, and those
+ * that are multiplied by matrices of quantised types lie in fixed point too (cuda_fixed.cuh).
+ *
+ * A layer is six kernels: cuda_multiply_normed, cuda_attend, cuda_multiply, cuda_route,
+ * cuda_experts_in, cuda_experts_out. */
 #ifndef HEARTH_WORKER_CUDA_KERNELS_H
 #define HEARTH_WORKER_CUDA_KERNELS_H
 
@@ -46,6 +50,30 @@ struct cuda_rows {
 	uint32_t stride;
 };
 
+/* Rows in fixed point, CUDA_FIXED_BYTES(columns) or more each.  Where `columns` is no multiple of
+ * 32 no matrix over them is of a quantised type, and what lies there is not for use. */
+#define CUDA_FIXED_BLOCK 256u /* columns */
+#define CUDA_FIXED_BLOCK_BYTES 608u
+#define CUDA_FIXED_BYTES(columns) \
+	(((columns) + CUDA_FIXED_BLOCK - 1) / CUDA_FIXED_BLOCK * CUDA_FIXED_BLOCK_BYTES)
+
+struct cuda_fixed {
+	uint8_t *at;     /* a multiple of 16 */
+	uint32_t stride; /* bytes, a multiple of 16 */
+};
+
+/* The same rows in both forms. */
+struct cuda_vectors {
+	struct cuda_rows rows;
+	struct cuda_fixed fixed;
+};
+
+/* RMS norm over a row, on its way into a product. */
+struct cuda_norm {
+	const float *weight;
+	float epsilon;
+};
+
 bool cuda_type_known(uint32_t type);
 
 /* to[t] = row in->ids[t] of the embedding. */
@@ -53,13 +81,18 @@ int cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t colum
 	       const struct cuda_input *in, struct cuda_rows to, uint32_t tokens,
 	       struct error *err);
 
-/* RMS norm. */
-int cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilon,
-	      uint32_t columns, struct cuda_rows to, uint32_t tokens, struct error *err);
+/* to[t] = from[t], normed. */
+int cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *norm, uint32_t columns,
+		struct cuda_vectors to, uint32_t tokens, struct error *err);
 
 /* to[t] = matrices * from[t]; `add`: added to what is there. */
-int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
 		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
+
+/* to[t] = matrices * (from[t], normed). */
+int cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+			 const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
+			 struct error *err);
 
 /* Keys and values of a layer: f32, (kv_heads, context, CUDA_KV_ROW(head_dim)) each; what is behind
  * head_dim in a row is 0.  Not f16: that rounding alone turns close choices of the router, and with
@@ -71,46 +104,47 @@ struct cuda_attention {
 	const float *frequency;       /* (head_dim / 2), radians a position */
 	struct cuda_rows qkv;         /* (tokens, heads + 2 * kv_heads, head_dim) */
 	float *keys, *values;
-	struct cuda_rows q;   /* (tokens, heads, head_dim), ready for the dot product */
-	struct cuda_rows out; /* as q */
-	float *partial;       /* cuda_partial_floats of them */
-	uint32_t at_once;     /* tokens that partial has room for, at least 1 */
+	struct cuda_vectors out; /* (tokens, heads, head_dim) */
+	float *partial;          /* cuda_partial_floats of them */
+	uint32_t *arrived;       /* cuda_arrived_counts of them, 0 between launches */
+	uint32_t at_once;        /* tokens that partial and arrived have room for, at least 1 */
 };
 
 #define CUDA_KV_ROW(head_dim) (((head_dim) + 3) / 4 * 4) /* whole 16 bytes */
 
-/* The context is cut into pieces of this many positions, computed apart and joined in order. */
-#define CUDA_SPLIT 256u
+uint64_t cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+			     uint32_t at_once);
+uint64_t cuda_arrived_counts(uint32_t heads, uint32_t at_once);
 
-uint64_t cuda_partial_floats(uint32_t heads, uint32_t head_dim, uint32_t context, uint32_t at_once);
-
-/* Norm over each head of q and k, rotary, q to a->q, k and v to the cache. */
-int cuda_heads(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
-	       uint32_t tokens, struct error *err);
-
-/* a->q against the cache to a->out. */
+/* Norm over each head of q and k, rotary, keys and values to the cache at in->pos on, and q against
+ * the cache to a->out. */
 int cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
 		uint32_t tokens, struct error *err);
 
 struct cuda_moe {
 	const struct expert_place *places; /* (experts), of this layer */
+	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
 	uint32_t type[N_ROLES];
 	uint64_t row_bytes[N_ROLES];
 	uint32_t hidden, width, experts, top_k;
-	struct cuda_rows x;       /* (tokens, hidden), normed */
+	struct cuda_matrix router;
+	struct cuda_norm norm;
+	struct cuda_rows h;       /* (tokens, hidden): the experts' sum is added */
+	struct cuda_vectors x;    /* (tokens, hidden), h normed */
 	struct cuda_rows logits;  /* (tokens, experts) */
+	uint32_t *arrived;        /* (tokens), 0 between launches */
 	uint32_t *chosen;         /* (tokens, top_k), the likeliest first */
 	unsigned long long *used; /* (experts): each choice adds 1; NULL: not counted */
 	float *weights;           /* as chosen; they add up to 1 */
-	struct cuda_rows act;     /* (tokens, top_k): each a row of `width` */
-	struct cuda_rows h;       /* (tokens, hidden): the experts' sum is added */
+	struct cuda_vectors act;  /* (tokens, top_k): each a row of `width`, weighted */
 };
 
-/* Softmax over logits, the top_k (the lower index first among equals), weights renormalised. */
-int cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
-/* act = silu(gate x) * (up x) of each chosen expert. */
+/* x, logits = router x, softmax over them, the top_k (the lower index first among equals), weights
+ * renormalised. */
+int cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+/* act = weight * silu(gate x) * (up x) of each chosen expert. */
 int cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
-/* h += sum of weight * (down act), in the order of chosen. */
+/* h += sum of down act, in the order of chosen. */
 int cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 
 /* Waits for all that was launched.  -EIO: some of it failed. */

@@ -1,11 +1,11 @@
-/* Matrix times vector: a warp for two rows, so that x is read once for both.  Trunk matrices, the
- * embedding's rows, the experts. */
+/* The embedding's rows, norms, and products of the trunk's matrices: a warp multiplies one or two
+ * rows, whichever number fills the device better. */
 #include "worker/cuda_kernels.h"
-#include "worker/cuda_launch.cuh"
-#include "worker/cuda_rows.cuh"
+#include "worker/cuda_plan.cuh"
 
-#define WARPS 4u         /* a block's */
-#define OUT_WARPS_MAX 8u /* of experts_out_kernel */
+#define WARPS 8u
+#define THREADS (WARPS * 32)
+#define TWO_FROM 4096u /* rows: a warp takes two at a time */
 
 extern "C" bool
 cuda_type_known(uint32_t type)
@@ -23,10 +23,12 @@ static __global__ void
 embed_kernel(struct cuda_matrix embedding, uint32_t columns, const struct cuda_input *in,
 	     struct cuda_rows to)
 {
-	const uint8_t *row =
-	    (const uint8_t *)embedding.at + (uint64_t)in->ids[blockIdx.x] * embedding.row_bytes;
 	float *out = to.at + (uint64_t)blockIdx.x * to.stride;
+	const uint8_t *row;
 
+	previous_done();
+	row = (const uint8_t *)embedding.at +
+	      (uint64_t)__ldcg(&in->ids[blockIdx.x]) * embedding.row_bytes;
 	switch (embedding.type) {
 #define EMBED_CASE(T)                                                      \
 	case T::TYPE:                                                      \
@@ -41,151 +43,188 @@ extern "C" int
 cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 	   const struct cuda_input *in, struct cuda_rows to, uint32_t tokens, struct error *err)
 {
-	return cuda_launch("embed_kernel", embed_kernel, tokens, 128, 0, stream, err, *embedding,
-			   columns, in, to);
-}
-
-/* Two rows from `row` on; the second is the first again where the matrix ends, and not for use. */
-static __device__ __forceinline__ void
-pair_times(uint32_t type, const uint8_t *matrix, uint64_t row_bytes, uint32_t row, bool both,
-	   const float *x, uint32_t columns, uint32_t lane, float (&sums)[2])
-{
-	const uint8_t *first = matrix + row * row_bytes;
-	const uint8_t *const rows[2] = { first, both ? first + row_bytes : first };
-
-	any_rows_times<2>(type, rows, x, columns, lane, sums);
-}
-
-static __host__ __device__ uint32_t
-pairs_of(uint32_t rows)
-{
-	return rows / 2 + rows % 2;
+	return cuda_launch_behind_copy("embed_kernel", embed_kernel, tokens, 128, 0, stream, err,
+				       *embedding, columns, in, to);
 }
 
 static __global__ void
-__launch_bounds__(WARPS * 32)
-    multiply_kernel(struct cuda_matrices m, struct cuda_rows from, struct cuda_rows to, bool add)
+__launch_bounds__(THREADS) norm_kernel(struct cuda_rows from, struct cuda_norm norm,
+				       uint32_t columns, struct cuda_vectors to)
 {
-	uint32_t lane = threadIdx.x % 32, pair = blockIdx.x * WARPS + threadIdx.x / 32;
-	uint32_t token = blockIdx.y, output = 0;
-	struct cuda_matrix matrix = m.of[0];
-	float sums[2] = { 0, 0 }, *out;
-	bool both;
+	CUDA_SHARED(float, norm_memory); /* columns, rounded up to 4, and WARPS */
+	uint64_t token = blockIdx.x;
+
+	let_next_begin();
+	row_norm(from.at + token * from.stride, norm, columns, norm_memory,
+		 norm_memory + (columns + 3) / 4 * 4, to.fixed.at + token * to.fixed.stride,
+		 to.rows.at + token * to.rows.stride);
+}
+
+extern "C" int
+cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *norm, uint32_t columns,
+	    struct cuda_vectors to, uint32_t tokens, struct error *err)
+{
+	return cuda_launch("norm_kernel", norm_kernel, tokens, THREADS,
+			   ((columns + 3) / 4 * 4 + WARPS) * sizeof(float), stream, err, from,
+			   *norm, columns, to);
+}
+
+struct multiply {
+	struct cuda_matrices m;
+	struct staged_rows rows[3];
+	struct cuda_plan plan;
+	struct cuda_vectors from; /* with a norm: of rows only */
+	struct cuda_norm norm;
+	struct cuda_rows to;
+	bool add;
+};
+
+static __host__ __device__ __forceinline__ uint32_t
+units_of(uint32_t rows, uint32_t at_once)
+{
+	return (rows + at_once - 1) / at_once;
+}
+
+/* What a warp multiplies. */
+struct unit {
+	const uint8_t *first; /* row */
+	struct staged_rows staged;
+	uint32_t rows;   /* 0: nothing */
+	uint32_t output; /* the first row's */
+};
+
+template <int N>
+static __device__ __forceinline__ struct unit
+unit_of(const struct multiply &p, uint32_t unit)
+{
+	struct cuda_matrix matrix = p.m.of[0];
+	struct staged_rows staged = p.rows[0];
+	uint32_t output = 0, rows;
 
 	/* By constant indices: a computed one would move the parameters to local memory. */
 #pragma unroll
 	for (uint32_t i = 1; i < 3; i++) {
-		if (i < m.n && pair >= pairs_of(matrix.rows)) {
-			pair -= pairs_of(matrix.rows);
+		if (i < p.m.n && unit >= units_of(matrix.rows, N)) {
+			unit -= units_of(matrix.rows, N);
 			output += matrix.rows;
-			matrix = m.of[i];
+			matrix = p.m.of[i];
+			staged = p.rows[i];
 		}
 	}
-	if (pair >= pairs_of(matrix.rows))
+	rows = unit < units_of(matrix.rows, N) ? min(matrix.rows - N * unit, (uint32_t)N) : 0;
+	return { (const uint8_t *)matrix.at + (uint64_t)N * unit * staged.row_bytes, staged, rows,
+		 output + N * unit };
+}
+
+template <int N, bool NORM>
+static __global__ void
+__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
+{
+	CUDA_SHARED(uint8_t, multiply_memory);
+	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const struct unit unit = unit_of<N>(p, blockIdx.x * WARPS + warp);
+	uint64_t token = blockIdx.y;
+	float sums[N] = {}, before = 0, *out;
+	/* Where the matrix ends the last row is taken twice. */
+	auto from = [&](uint32_t, uint32_t n) {
+		return n < unit.rows ? unit.first + n * unit.staged.row_bytes : unit.first;
+	};
+	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
+	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
+
+	let_next_begin();
+	if (unit.rows > 0)
+		mine.stage(0, 0);
+	if constexpr (NORM) {
+		float *x = (float *)(multiply_memory + p.plan.floats_at);
+
+		row_norm(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
+			 (float *)(multiply_memory + p.plan.own_at),
+			 p.plan.fixed ? multiply_memory : NULL, p.plan.floats ? x : NULL);
+		__syncthreads();
+	} else {
+		previous_done();
+		vectors_load(p.plan, multiply_memory, p.from, token);
+	}
+	if (unit.rows == 0)
 		return;
-	both = 2 * pair + 1 < matrix.rows;
-	pair_times(matrix.type, (const uint8_t *)matrix.at, matrix.row_bytes, 2 * pair, both,
-		   from.at + (uint64_t)token * from.stride, m.columns, lane, sums);
-	out = to.at + (uint64_t)token * to.stride + output + 2 * pair;
-	if (lane == 0)
-		out[0] = add ? out[0] + sums[0] : sums[0];
-	if (lane == 0 && both)
-		out[1] = add ? out[1] + sums[1] : sums[1];
+	/* Lane 0 has the first row's sum in the end, lane 16 the second's. */
+	out = p.to.at + token * p.to.stride + unit.output + lane / 16;
+	if (p.add && lane % 16 == 0 && lane / 16 < unit.rows)
+		before = __ldcg(out);
+	mine.all_times(vectors_of(p.plan, multiply_memory), sums);
+	before += warp_sums(sums);
+	if (lane % 16 == 0 && lane / 16 < unit.rows)
+		*out = before;
+}
+
+template <int N, bool NORM>
+static int
+multiply_launch(void *stream, struct multiply *p, uint32_t tokens, struct error *err)
+{
+	uint32_t types[3] = { p->m.of[0].type, p->m.of[1].type, p->m.of[2].type }, units = 0;
+	struct cuda_wants wants = {};
+	int r;
+
+	wants.columns = p->m.columns;
+	wants.vectors = 1;
+	wants.rows = N;
+	wants.segments = 1;
+	wants.buffers = 1;
+	wants.warps = WARPS;
+	wants.norm = NORM;
+	wants.own_bytes = WARPS * sizeof(float);
+	wants.types = types;
+	wants.n_types = p->m.n;
+	r = cuda_plan_make(&p->plan, &wants, err);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < p->m.n; i++) {
+		p->rows[i] = staged_rows_of(&p->plan, types[i], p->m.of[i].row_bytes);
+		units += units_of(p->m.of[i].rows, N);
+	}
+	return cuda_launch("multiply_kernel", multiply_kernel<N, NORM>,
+			   dim3(units_of(units, WARPS), tokens), THREADS, p->plan.bytes, stream,
+			   err, *p);
+}
+
+static uint32_t
+rows_of(const struct cuda_matrices *m)
+{
+	uint32_t rows = 0;
+
+	for (uint32_t i = 0; i < m->n; i++)
+		rows += m->of[i].rows;
+	return rows;
 }
 
 extern "C" int
-cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
 	      struct cuda_rows to, bool add, uint32_t tokens, struct error *err)
 {
-	uint32_t pairs = 0;
+	struct multiply p = {};
 
-	for (uint32_t i = 0; i < matrices->n; i++)
-		pairs += pairs_of(matrices->of[i].rows);
-	return cuda_launch("multiply_kernel", multiply_kernel,
-			   dim3((pairs + WARPS - 1) / WARPS, tokens), WARPS * 32, 0, stream, err,
-			   *matrices, from, to, add);
-}
-
-static __device__ __forceinline__ const uint8_t *
-expert_row(const struct cuda_moe &moe, uint32_t expert, enum role role, uint32_t row)
-{
-	return (const uint8_t *)moe.places[expert].role[role] + row * moe.row_bytes[role];
-}
-
-/* A warp a row of gate and up both, so that neither leaves the chip and x is read once. */
-static __global__ void
-__launch_bounds__(WARPS * 32) experts_in_kernel(struct cuda_moe moe)
-{
-	uint32_t lane = threadIdx.x % 32, row = blockIdx.x * WARPS + threadIdx.x / 32;
-	uint64_t slot = (uint64_t)blockIdx.z * moe.top_k + blockIdx.y;
-	const float *x = moe.x.at + (uint64_t)blockIdx.z * moe.x.stride;
-	uint32_t expert = moe.chosen[slot];
-	float sums[2] = { 0, 0 };
-
-	if (row >= moe.width)
-		return;
-	const uint8_t *const rows[2] = { expert_row(moe, expert, ROLE_GATE, row),
-					 expert_row(moe, expert, ROLE_UP, row) };
-	if (moe.type[ROLE_GATE] == moe.type[ROLE_UP]) {
-		any_rows_times<2>(moe.type[ROLE_GATE], rows, x, moe.hidden, lane, sums);
-	} else {
-		sums[0] = any_row_times(moe.type[ROLE_GATE], rows[0], x, moe.hidden, lane);
-		sums[1] = any_row_times(moe.type[ROLE_UP], rows[1], x, moe.hidden, lane);
-	}
-	if (lane == 0)
-		moe.act.at[slot * moe.act.stride + row] =
-		    sums[0] / (1.0f + expf(-sums[0])) * sums[1];
+	p.m = *matrices;
+	p.from = from;
+	p.to = to;
+	p.add = add;
+	return rows_of(matrices) < TWO_FROM ? multiply_launch<1, false>(stream, &p, tokens, err)
+					    : multiply_launch<2, false>(stream, &p, tokens, err);
 }
 
 extern "C" int
-cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
+		     struct error *err)
 {
-	dim3 grid((moe->width + WARPS - 1) / WARPS, moe->top_k, tokens);
+	struct multiply p = {};
 
-	return cuda_launch("experts_in_kernel", experts_in_kernel, grid, WARPS * 32, 0, stream, err,
-			   *moe);
-}
-
-/* A block two rows; each warp takes some of the chosen experts, and one thread a row adds them up
- * in the order of chosen. */
-static __global__ void
-__launch_bounds__(OUT_WARPS_MAX * 32) experts_out_kernel(struct cuda_moe moe)
-{
-	CUDA_SHARED(float, parts); /* (2, padded) */
-	uint32_t lane = threadIdx.x % 32, row = 2 * blockIdx.x, token = blockIdx.y;
-	uint32_t padded = (moe.top_k + 3) / 4 * 4;
-	bool both = row + 1 < moe.hidden;
-
-	for (uint32_t k = threadIdx.x / 32; k < moe.top_k; k += blockDim.x / 32) {
-		uint64_t slot = (uint64_t)token * moe.top_k + k;
-		const uint8_t *matrix = expert_row(moe, moe.chosen[slot], ROLE_DOWN, 0);
-		float sums[2] = { 0, 0 };
-
-		pair_times(moe.type[ROLE_DOWN], matrix, moe.row_bytes[ROLE_DOWN], row, both,
-			   moe.act.at + slot * moe.act.stride, moe.width, lane, sums);
-		if (lane < 2)
-			parts[lane * padded + k] = moe.weights[slot] * (lane ? sums[1] : sums[0]);
-	}
-	__syncthreads();
-	if (threadIdx.x < (both ? 2 : 1)) {
-		float *out = moe.h.at + (uint64_t)token * moe.h.stride + row + threadIdx.x, sum = 0;
-
-		for (uint32_t k = 0; k < moe.top_k; k++)
-			sum += parts[threadIdx.x * padded + k];
-		*out += sum;
-	}
-}
-
-/* Shared arrays are whole 16 bytes: the compiler reads them so to the end. */
-extern "C" int
-cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
-{
-	uint32_t warps = moe->top_k < OUT_WARPS_MAX ? moe->top_k : OUT_WARPS_MAX;
-	size_t shared = 2 * ((moe->top_k + 3) / 4 * 4) * sizeof(float);
-
-	return cuda_launch("experts_out_kernel", experts_out_kernel,
-			   dim3(pairs_of(moe->hidden), tokens), warps * 32, shared, stream, err,
-			   *moe);
+	p.m = *matrices;
+	p.from.rows = from;
+	p.norm = *norm;
+	p.to = to;
+	return rows_of(matrices) < TWO_FROM ? multiply_launch<1, true>(stream, &p, tokens, err)
+					    : multiply_launch<2, true>(stream, &p, tokens, err);
 }
 
 extern "C" int

@@ -1,125 +1,211 @@
-/* RMS norm, and the router's choice: softmax over all experts, the top_k, weights renormalised. */
+/* The router: a token's vector normed, for the router's rows and for the experts, and the choice of
+ * experts by the block that has the last of the logits. */
+#include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
-#include "worker/cuda_launch.cuh"
-#include "worker/cuda_rows.cuh"
+#include "worker/cuda_plan.cuh"
 
-#define THREADS 256u
-#define PAD \
-	4u /* floats: the compiler reads arrays in shared memory 16 bytes at a time to the end */
+#define WARPS 8u
+#define THREADS (WARPS * 32)
 
-static __host__ __device__ uint32_t
-padded(uint32_t n)
+static_assert(THREADS / 2 % 32 == 0, "two threads an expert, whole warps");
+
+/* A block's share of the normed vector to where the experts read it: a warp 128 columns. */
+static __device__ __forceinline__ void
+share_store(const struct cuda_vectors &to, uint64_t token, const float *x, uint32_t columns)
 {
-	return (n + PAD - 1) / PAD * PAD;
+	uint32_t warp = blockIdx.x + gridDim.x * (threadIdx.x / 32);
+	float *row = to.rows.at + token * to.rows.stride;
+
+	for (uint32_t begin = 128 * warp; begin < columns; begin += 128 * WARPS * gridDim.x) {
+		uint32_t column = begin + 4 * (threadIdx.x % 32);
+		float4 v =
+		    column < columns ? *(const float4 *)(x + column) : make_float4(0, 0, 0, 0);
+
+		fixed_store(to.fixed.at + token * to.fixed.stride, column, v, column < columns);
+		if (column < columns)
+			*(float4 *)(row + column) = v;
+	}
 }
 
-/* Over a block of THREADS, in one order; every thread gets the result.  `room`: THREADS / 32. */
-static __device__ float
-block_sum(float value, float *room)
+/* Softmax, by every warp for itself.  What an expert has comes as a number that grows with it; a
+ * NaN is 0, and so counts as least likely. */
+static __device__ __forceinline__ void
+softmax(const float *logits, uint32_t experts, uint32_t *keys, uint32_t padded)
 {
-	float sum = 0;
-
-	value = warp_sum(value);
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		room[threadIdx.x / 32] = value;
-	__syncthreads();
-	for (uint32_t i = 0; i < THREADS / 32; i++)
-		sum += room[i];
-	return sum;
-}
-
-static __device__ float
-block_max(float value, float *room)
-{
-	for (int step = 16; step > 0; step /= 2)
-		value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		room[threadIdx.x / 32] = value;
-	__syncthreads();
-	for (uint32_t i = 0; i < THREADS / 32; i++)
-		value = fmaxf(value, room[i]);
-	return value;
-}
-
-static __global__ void
-__launch_bounds__(THREADS) norm_kernel(struct cuda_rows from, const float *weight, float epsilon,
-				       uint32_t columns, struct cuda_rows to)
-{
-	__shared__ float room[THREADS / 32];
-	const float *x = from.at + (uint64_t)blockIdx.x * from.stride;
-	float *out = to.at + (uint64_t)blockIdx.x * to.stride;
-	float squares = 0, scale;
-
-	for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
-		squares = fmaf(x[i], x[i], squares);
-	scale = 1.0f / sqrtf(block_sum(squares, room) / (float)columns + epsilon);
-	for (uint32_t i = threadIdx.x; i < columns; i += THREADS)
-		out[i] = x[i] * scale * weight[i];
-}
-
-extern "C" int
-cuda_norm(void *stream, struct cuda_rows from, const float *weight, float epsilon, uint32_t columns,
-	  struct cuda_rows to, uint32_t tokens, struct error *err)
-{
-	return cuda_launch("norm_kernel", norm_kernel, tokens, THREADS, 0, stream, err, from,
-			   weight, epsilon, columns, to);
-}
-
-/* An expert's rank is the number of experts before it: likelier, or as likely and of lower index.
- * A NaN counts as least likely, so that ranks are a permutation whatever the logits are. */
-static __global__ void
-__launch_bounds__(THREADS) choose_kernel(struct cuda_moe moe)
-{
-	CUDA_SHARED(float, likely); /* (experts), then (top_k), each padded to whole PADs */
-	__shared__ float room[THREADS / 32];
-	float *picked = likely + padded(moe.experts);
-	const float *logits = moe.logits.at + (uint64_t)blockIdx.x * moe.logits.stride;
-	uint32_t *chosen = moe.chosen + (uint64_t)blockIdx.x * moe.top_k;
-	float *weights = moe.weights + (uint64_t)blockIdx.x * moe.top_k;
+	uint32_t lane = threadIdx.x % 32;
 	float top = -INFINITY, sum = 0;
 
-	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS)
+	for (uint32_t e = lane; e < experts; e += 32)
 		top = fmaxf(top, logits[e]);
-	top = block_max(top, room);
-	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS) {
-		likely[e] = expf(logits[e] - top);
-		sum += likely[e];
-	}
-	sum = block_sum(sum, room);
-	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS) {
-		float share = likely[e] / sum;
+#pragma unroll
+	for (int step = 16; step > 0; step /= 2)
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+	for (uint32_t e = lane; e < experts; e += 32)
+		sum += expf(logits[e] - top);
+	sum = warp_sum(sum);
+	for (uint32_t e = threadIdx.x; e < padded; e += THREADS) {
+		float share = e < experts ? expf(logits[e] - top) / sum : 0;
 
-		likely[e] = isnan(share) ? -1.0f : share;
+		keys[e] = e >= experts || isnan(share) ? 0 : __float_as_uint(share) + 1;
 	}
-	__syncthreads();
-	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS) {
-		float mine = likely[e];
-		uint32_t rank = 0;
+}
 
-		for (uint32_t i = 0; i < moe.experts; i++)
-			rank += likely[i] > mine || (likely[i] == mine && i < e);
-		if (rank < moe.top_k) {
-			chosen[rank] = e;
-			picked[rank] = mine;
-			if (moe.used)
-				atomicAdd(&moe.used[e], 1ull);
+static __device__ __forceinline__ float
+share_of(uint32_t key)
+{
+	return key == 0 ? -1.0f : __uint_as_float(key - 1);
+}
+
+#define WINDOW 16u /* keys; a warp's experts are one of them */
+
+static_assert(THREADS / 2 % WINDOW == 0, "so that each warp begins with a window");
+
+/* How many of the keys begin..end - 1, whole windows, come before key e: greater, or equal and of
+ * lower index. */
+static __device__ __forceinline__ uint32_t
+keys_before(const uint32_t *keys, uint32_t begin, uint32_t end, uint32_t e)
+{
+	uint32_t mine = keys[e], own = e / WINDOW * WINDOW, n = 0;
+
+#pragma unroll 1
+	for (uint32_t i = begin; i < end; i += WINDOW) {
+		uint32_t least = mine + (i > own);
+
+		if (i == own) {
+#pragma unroll
+			for (uint32_t j = 0; j < WINDOW; j++)
+				n += keys[i + j] >= mine + (i + j >= e);
+			continue;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < WINDOW; j += 4) {
+			uint4 other = *(const uint4 *)(keys + i + j);
+
+			n += other.x >= least;
+			n += other.y >= least;
+			n += other.z >= least;
+			n += other.w >= least;
 		}
 	}
+	return n;
+}
+
+static __host__ __device__ __forceinline__ uint32_t
+keys_padded(uint32_t experts)
+{
+	return (experts + 2 * WINDOW - 1) / (2 * WINDOW) * (2 * WINDOW);
+}
+
+/* Shared memory of the choice: logits and keys (padded), shares of the chosen. */
+static __host__ __device__ __forceinline__ uint32_t
+choice_bytes(uint32_t experts, uint32_t top_k)
+{
+	return (2 * keys_padded(experts) + (top_k + 3) / 4 * 4) * 4;
+}
+
+/* By the whole block, in the memory of its rows.  An expert's rank is the number of experts before
+ * it: so ranks are a permutation whatever the logits are. */
+static __device__ __forceinline__ void
+choose(const struct cuda_moe &moe, uint64_t token, float *memory)
+{
+	uint32_t padded = keys_padded(moe.experts), half = threadIdx.x % 2 * (padded / 2);
+	uint32_t *keys = (uint32_t *)(memory + padded);
+	float *logits = memory, *picked = memory + 2 * padded, sum = 0;
+
+	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS)
+		logits[e] = __ldcg(moe.logits.at + token * moe.logits.stride + e);
 	__syncthreads();
-	sum = 0;
+	softmax(logits, moe.experts, keys, padded);
+	__syncthreads();
+	for (uint32_t first = 0; first < moe.experts; first += THREADS / 2) {
+		uint32_t e = first + threadIdx.x / 2, index = min(e, moe.experts - 1);
+		uint32_t rank = keys_before(keys, half, half + padded / 2, index);
+
+		rank += __shfl_xor_sync(0xffffffffu, rank, 1);
+		if (rank >= moe.top_k || e >= moe.experts || half > 0)
+			continue;
+		moe.chosen[token * moe.top_k + rank] = e;
+		picked[rank] = share_of(keys[e]);
+		if (moe.used)
+			atomicAdd(&moe.used[e], 1ull);
+	}
+	__syncthreads();
 	for (uint32_t k = 0; k < moe.top_k; k++)
 		sum += picked[k];
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += THREADS)
-		weights[k] = picked[k] / sum;
+		moe.weights[token * moe.top_k + k] = picked[k] / sum;
+}
+
+struct route {
+	struct cuda_moe moe;
+	struct cuda_plan plan;
+	struct staged_rows rows;
+};
+
+/* A warp a row of the router. */
+static __global__ void
+__launch_bounds__(THREADS) route_kernel(struct route p)
+{
+	CUDA_SHARED(uint8_t, route_memory);
+	const struct cuda_moe &moe = p.moe;
+	uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32;
+	uint64_t token = blockIdx.y;
+	float *x = (float *)(route_memory + p.plan.floats_at);
+	float *room = (float *)(route_memory + p.plan.own_at), sums[1] = {};
+	const uint8_t *at = (const uint8_t *)moe.router.at + (uint64_t)row * p.rows.row_bytes;
+	auto from = [&](uint32_t, uint32_t) { return at; };
+	warp_rows<1, false, decltype(from)> mine = {
+		from,
+		p.plan,
+		route_memory + p.plan.rows_at + threadIdx.x / 32 * p.plan.warp_bytes,
+		p.rows,
+		1,
+		0
+	};
+
+	let_next_begin();
+	if (row < moe.experts)
+		mine.stage(0, 0);
+	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
+		 p.plan.fixed ? route_memory : NULL, x);
+	__syncthreads();
+	if (row < moe.experts) {
+		mine.all_times(vectors_of(p.plan, route_memory), sums);
+		sums[0] = warp_sum(sums[0]);
+		if (threadIdx.x % 32 == 0)
+			moe.logits.at[token * moe.logits.stride + row] = sums[0];
+	}
+	/* What is left is not waited for here. */
+	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
+		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
+	share_store(moe.x, token, x, moe.hidden);
 }
 
 extern "C" int
-cuda_choose(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
 {
-	size_t shared = (padded(moe->experts) + padded(moe->top_k)) * sizeof(float);
+	struct cuda_wants wants = {};
+	struct route p = {};
+	uint32_t choice;
+	int r;
 
-	return cuda_launch("choose_kernel", choose_kernel, tokens, THREADS, shared, stream, err,
-			   *moe);
+	wants.columns = moe->hidden;
+	wants.vectors = 1;
+	wants.rows = 1;
+	wants.segments = 1;
+	wants.buffers = 1;
+	wants.warps = WARPS;
+	wants.norm = true;
+	wants.own_bytes = (WARPS + 1) * sizeof(float);
+	wants.types = &moe->router.type;
+	wants.n_types = 1;
+	r = cuda_plan_make(&p.plan, &wants, err);
+	if (r)
+		return r;
+	choice = p.plan.rows_at + choice_bytes(moe->experts, moe->top_k);
+	p.moe = *moe;
+	p.rows = staged_rows_of(&p.plan, moe->router.type, moe->router.row_bytes);
+	return cuda_launch("route_kernel", route_kernel,
+			   dim3((moe->experts + WARPS - 1) / WARPS, tokens), dim3(THREADS),
+			   p.plan.bytes > choice ? p.plan.bytes : choice, stream, err, p);
 }

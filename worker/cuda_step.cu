@@ -27,21 +27,31 @@ take_rows(uint8_t *base, uint64_t *used, uint64_t rows, uint64_t columns)
 	return ret;
 }
 
-static uint32_t
-tokens_at_once(const struct model *model, uint32_t context)
+static struct cuda_vectors
+take_vectors(uint8_t *base, uint64_t *used, uint64_t rows, uint32_t columns)
 {
-	uint64_t one = cuda_partial_floats(model->heads, model->head_dim, context, 1);
+	struct cuda_vectors ret;
+
+	ret.rows = take_rows(base, used, rows, columns);
+	ret.fixed.stride = CUDA_FIXED_BYTES(columns);
+	ret.fixed.at = take(base, used, rows * ret.fixed.stride);
+	return ret;
+}
+
+static uint32_t
+tokens_at_once(const struct model *model)
+{
+	uint64_t one = cuda_partial_floats(model->heads, model->kv_heads, model->head_dim, 1);
 	uint64_t fit = PARTIAL_MAX_BYTES / (one * sizeof(float));
 
 	return fit == 0 ? 1 : fit > COMPUTE_BATCH ? COMPUTE_BATCH : (uint32_t)fit;
 }
 
 uint64_t
-cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
-		  struct cuda_scratch *ret)
+cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch *ret)
 {
-	const uint64_t batch = COMPUTE_BATCH, q_columns = (uint64_t)model->heads * model->head_dim;
-	const uint64_t chosen = batch * model->top_k;
+	const uint32_t q_columns = model->heads * model->head_dim;
+	const uint64_t batch = COMPUTE_BATCH, chosen = batch * model->top_k;
 	uint64_t used = 0;
 
 	ret->input = (struct cuda_input *)take(base, &used, sizeof *ret->input);
@@ -49,22 +59,25 @@ cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->places);
 	ret->frequency = (float *)take(base, &used, model->head_dim / 2 * sizeof(float));
 	ret->h = take_rows(base, &used, batch, model->hidden);
-	ret->x = take_rows(base, &used, batch, model->hidden);
+	ret->x = take_vectors(base, &used, batch, model->hidden);
 	ret->qkv =
 	    take_rows(base, &used, batch, q_columns + 2ull * model->kv_heads * model->head_dim);
-	ret->q = take_rows(base, &used, batch, q_columns);
-	ret->attended = take_rows(base, &used, batch, q_columns);
+	ret->attended = take_vectors(base, &used, batch, q_columns);
 	ret->router = take_rows(base, &used, batch, model->n_experts);
-	ret->act = take_rows(base, &used, chosen, model->expert_width);
+	ret->act = take_vectors(base, &used, chosen, model->expert_width);
 	ret->logits = take_rows(base, &used, 1, model->vocabulary);
 	ret->chosen = (uint32_t *)take(base, &used, chosen * sizeof *ret->chosen);
 	ret->used = (unsigned long long *)take(
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->used);
 	ret->weights = (float *)take(base, &used, chosen * sizeof *ret->weights);
-	ret->at_once = tokens_at_once(model, context);
+	ret->at_once = tokens_at_once(model);
+	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
+	ret->attend_arrived = (uint32_t *)take(base, &used,
+					       cuda_arrived_counts(model->heads, ret->at_once) *
+						   sizeof *ret->attend_arrived);
 	ret->partial = (float *)take(
 	    base, &used,
-	    cuda_partial_floats(model->heads, model->head_dim, context, ret->at_once) *
+	    cuda_partial_floats(model->heads, model->kv_heads, model->head_dim, ret->at_once) *
 		sizeof(float));
 	return used;
 }
@@ -95,26 +108,11 @@ trunk_matrix(const struct compute_config *config, const struct matrix *matrix)
 			    matrix->rows };
 }
 
-static int
-multiply(const struct cuda_step *step, const struct matrix *matrix, struct cuda_rows from,
-	 struct cuda_rows to, bool add, struct error *err)
+static struct cuda_norm
+norm_of(const struct cuda_step *step, const struct matrix *weight)
 {
-	struct cuda_matrices one = {};
-
-	one.of[0] = trunk_matrix(step->config, matrix);
-	one.n = 1;
-	one.columns = matrix->columns;
-	return cuda_multiply(step->stream, &one, from, to, add, step->tokens, err);
-}
-
-static int
-norm(const struct cuda_step *step, const struct matrix *weight, struct error *err)
-{
-	const struct model *model = step->config->model;
-
-	return cuda_norm(step->stream, step->scratch->h,
-			 (const float *)trunk_at(step->config, weight), model->norm_epsilon,
-			 model->hidden, step->scratch->x, step->tokens, err);
+	return cuda_norm{ (const float *)trunk_at(step->config, weight),
+			  step->config->model->norm_epsilon };
 }
 
 static struct cuda_attention
@@ -137,9 +135,9 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	a.qkv = scratch->qkv;
 	a.keys = (float *)config->kv + 2 * half * layer;
 	a.values = a.keys + half;
-	a.q = scratch->q;
 	a.out = scratch->attended;
 	a.partial = scratch->partial;
+	a.arrived = scratch->attend_arrived;
 	a.at_once = scratch->at_once;
 	return a;
 }
@@ -149,8 +147,9 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 {
 	const struct model_layer *layer = &step->config->model->layers[index];
 	const struct cuda_scratch *scratch = step->scratch;
-	struct cuda_attention a = attention_of(step, index);
-	struct cuda_matrices qkv = {};
+	const struct cuda_attention a = attention_of(step, index);
+	const struct cuda_norm norm = norm_of(step, &layer->attn_norm);
+	struct cuda_matrices qkv = {}, out = {};
 	int r;
 
 	qkv.of[0] = trunk_matrix(step->config, &layer->q);
@@ -158,16 +157,16 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	qkv.of[2] = trunk_matrix(step->config, &layer->v);
 	qkv.n = 3;
 	qkv.columns = layer->q.columns;
-	r = norm(step, &layer->attn_norm, err);
-	if (!r)
-		r = cuda_multiply(step->stream, &qkv, scratch->x, scratch->qkv, false, step->tokens,
-				  err);
-	if (!r)
-		r = cuda_heads(step->stream, &a, scratch->input, step->tokens, err);
+	out.of[0] = trunk_matrix(step->config, &layer->out);
+	out.n = 1;
+	out.columns = layer->out.columns;
+	r = cuda_multiply_normed(step->stream, &qkv, scratch->h, &norm, scratch->qkv, step->tokens,
+				 err);
 	if (!r)
 		r = cuda_attend(step->stream, &a, scratch->input, step->tokens, err);
 	if (!r)
-		r = multiply(step, &layer->out, scratch->attended, scratch->h, true, err);
+		r = cuda_multiply(step->stream, &out, scratch->attended, scratch->h, true,
+				  step->tokens, err);
 	return r;
 }
 
@@ -179,6 +178,7 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	struct cuda_moe moe = {};
 
 	moe.places = scratch->places + (uint64_t)layer * model->n_experts;
+	moe.behind_copy = step->asking != NULL;
 	for (uint32_t role = 0; role < N_ROLES; role++) {
 		const struct experts *experts = &model->layers[layer].role[role];
 
@@ -189,8 +189,11 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	moe.width = model->expert_width;
 	moe.experts = model->n_experts;
 	moe.top_k = model->top_k;
+	moe.router = trunk_matrix(step->config, &model->layers[layer].router);
+	moe.norm = norm_of(step, &model->layers[layer].ffn_norm);
 	moe.x = scratch->x;
 	moe.logits = scratch->router;
+	moe.arrived = scratch->route_arrived;
 	moe.chosen = scratch->chosen;
 	moe.used = scratch->used + (uint64_t)layer * model->n_experts;
 	moe.weights = scratch->weights;
@@ -238,15 +241,9 @@ ask_experts(const struct cuda_step *step, uint32_t index, struct error *err)
 static int
 experts(const struct cuda_step *step, uint32_t index, struct error *err)
 {
-	const struct model_layer *layer = &step->config->model->layers[index];
-	struct cuda_moe moe = moe_of(step, index);
-	int r = norm(step, &layer->ffn_norm, err);
+	const struct cuda_moe moe = moe_of(step, index);
+	int r = cuda_route(step->stream, &moe, step->tokens, err);
 
-	if (!r)
-		r = multiply(step, &layer->router, step->scratch->x, step->scratch->router, false,
-			     err);
-	if (!r)
-		r = cuda_choose(step->stream, &moe, step->tokens, err);
 	if (!r && step->asking)
 		r = ask_experts(step, index, err);
 	if (!r)
@@ -256,20 +253,24 @@ experts(const struct cuda_step *step, uint32_t index, struct error *err)
 	return r;
 }
 
+/* Of the last token.  Its norm is a kernel of its own, for the head has many blocks. */
 static int
 head(const struct cuda_step *step, struct error *err)
 {
 	const struct model *model = step->config->model;
 	const struct cuda_scratch *scratch = step->scratch;
-	struct cuda_scratch last = *scratch;
-	struct cuda_step one = *step;
+	const struct cuda_norm norm = norm_of(step, &model->output_norm);
+	struct cuda_rows last = scratch->h;
+	struct cuda_matrices output = {};
 	int r;
 
-	last.h.at += (uint64_t)(step->tokens - 1) * last.h.stride;
-	one.scratch = &last;
-	one.tokens = 1;
-	r = norm(&one, &model->output_norm, err);
-	return r ? r : multiply(&one, &model->output, last.x, last.logits, false, err);
+	last.at += (uint64_t)(step->tokens - 1) * last.stride;
+	output.of[0] = trunk_matrix(step->config, &model->output);
+	output.n = 1;
+	output.columns = model->hidden;
+	r = cuda_normed(step->stream, last, &norm, model->hidden, scratch->x, 1, err);
+	return r ? r
+		 : cuda_multiply(step->stream, &output, scratch->x, scratch->logits, false, 1, err);
 }
 
 int

@@ -9,22 +9,24 @@
 /* What lies between kernels; pointers into one allocation. */
 struct cuda_scratch {
 	struct cuda_input *input;
-	struct expert_place *places; /* (layers, experts) */
-	float *frequency;            /* (head_dim / 2) */
-	struct cuda_rows h, x, qkv, q, attended, router,
-	    act;                  /* (COMPUTE_BATCH) rows; act: * top_k */
-	struct cuda_rows logits;  /* (1) */
-	uint32_t *chosen;         /* (COMPUTE_BATCH, top_k) */
-	unsigned long long *used; /* (layers, experts) how often chosen */
+	struct expert_place *places;     /* (layers, experts) */
+	float *frequency;                /* (head_dim / 2) */
+	struct cuda_rows h, qkv, router; /* (COMPUTE_BATCH) rows */
+	struct cuda_vectors x, attended; /* the same */
+	struct cuda_vectors act;         /* (COMPUTE_BATCH * top_k) */
+	struct cuda_rows logits;         /* (1) */
+	uint32_t *chosen;                /* (COMPUTE_BATCH, top_k) */
+	unsigned long long *used;        /* (layers, experts) how often chosen */
 	float *weights;
 	float *partial;
-	uint32_t at_once; /* tokens that partial has room for */
+	uint32_t *attend_arrived; /* of the splits; 0 between launches, as route_arrived */
+	uint32_t *route_arrived;  /* (COMPUTE_BATCH) */
+	uint32_t at_once;         /* tokens that partial has room for */
 };
 
 /* Lays the scratch out from `base` on (a multiple of 256; NULL to learn the size).  Returns its
  * bytes. */
-uint64_t cuda_scratch_plan(const struct model *model, uint32_t context, uint8_t *base,
-			   struct cuda_scratch *ret);
+uint64_t cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch *ret);
 
 uint64_t cuda_kv_bytes(const struct model *model, uint32_t context);
 

@@ -1,11 +1,18 @@
-/* The tensor types on the GPU: how a lane of a warp unpacks its piece of a row.
+/* The tensor types on the GPU: how a lane of a warp takes its piece of a row apart.
  *
- * A row is cut into pieces of PIECE elements; lane l of a warp takes pieces l, l + 32, ...  A
- * piece's elements lie in runs of RUN, the first at place(piece), the next SECOND further on: so a
- * lane reads 16 bytes in one go, whatever the type's order of nibbles.  unpack() gives the elements
- * of all runs in turn, one() a single element where a row need not be whole pieces (LOOSE).
+ * Types of floats (FLOATS) are cut into pieces of PIECE elements; unpack() gives a piece's, one() a
+ * single element, for a row that need not be whole pieces.
  *
- * A new type is one struct and one line in CUDA_TYPES.  Layouts: ggml's block formats. */
+ * Rows of quantised types are cut into lengths of 256 elements (LENGTH bytes), and these into eight
+ * parts, two runs of 16 elements each, at place(part) and SECOND further on.  A lane has the same
+ * part of one length after the other: what it needs to know of its part is its `lane`.  Element i
+ * of run r is d * scale[r] * (byte i of bytes[r] / (r == 1 ? TIMES : 1) - BIAS) - dmin * minimum[r]
+ * with minima where MINIMA is 1, and scales other than 1 where SCALES is.  The bytes are for dot
+ * products of integers (cuda_fixed.cuh).
+ *
+ * Rows may lie in any memory, at a multiple of 2; types of whole 16 bytes (WHOLE) are read faster
+ * (WIDE) where the row lies so too.  A new type is one struct and one line in CUDA_TYPES.  Layouts:
+ * ggml's block formats. */
 #ifndef HEARTH_WORKER_CUDA_TYPES_CUH
 #define HEARTH_WORKER_CUDA_TYPES_CUH
 
@@ -14,33 +21,35 @@
 
 #define CUDA_TYPES(X) X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_k) X(q5_k) X(q6_k)
 
-/* 16 bytes at an address that is a multiple of 2.  Only whole words that hold a byte asked for are
- * read, so no read leaves the 4 bytes around an end of the tensor. */
+/* 16 bytes at a multiple of 2.  Only whole words that hold a byte asked for are read, so no read
+ * leaves the 4 bytes around an end of the tensor. */
 static __device__ __forceinline__ uint4
 load16_even(const uint8_t *at)
 {
-	const uint32_t *word = (const uint32_t *)((uintptr_t)at & ~(uintptr_t)3);
-	uint32_t shift = ((uintptr_t)at & 2) * 8;
-	uint32_t a = __ldg(word), b = __ldg(word + 1), c = __ldg(word + 2), d = __ldg(word + 3);
-	uint32_t e = __ldg(word + (shift ? 4 : 3));
+	uint32_t odd = (uint32_t)(uintptr_t)at & 2, shift = odd * 8;
+	const uint8_t *from = at - odd;
+	const uint32_t *word = (const uint32_t *)from;
+	uint32_t a = word[0], b = word[1], c = word[2], d = word[3];
+	uint32_t e = *(const uint32_t *)(from + 12 + 2 * odd);
 
 	return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift),
 			  __funnelshift_r(c, d, shift), __funnelshift_r(d, e, shift));
 }
 
-/* The same for types whose blocks are whole 16 bytes: wide unless the tensor itself lies oddly. */
+template <bool WIDE>
 static __device__ __forceinline__ uint4
 load16(const uint8_t *at)
 {
-	if (((uintptr_t)at & 15) == 0)
-		return __ldg((const uint4 *)at);
-	return load16_even(at);
+	if constexpr (WIDE)
+		return *(const uint4 *)at;
+	else
+		return load16_even(at);
 }
 
 static __device__ __forceinline__ float
 load_half(const uint8_t *at)
 {
-	return __half2float(__ushort_as_half(__ldg((const unsigned short *)at)));
+	return __half2float(__ushort_as_half(*(const unsigned short *)at));
 }
 
 static __device__ __forceinline__ float
@@ -55,36 +64,24 @@ high_half(uint32_t word)
 	return __half2float(__ushort_as_half((unsigned short)(word >> 16)));
 }
 
-/* out[i] = scale * (byte i of `bytes` - bias) + shift.  The byte becomes the low bits of 2^23,
- * which is exact and cheaper than a conversion. */
-static __device__ __forceinline__ void
-scale_bytes(uint32_t bytes, float bias, float scale, float shift, float *out)
-{
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		uint32_t bits = __byte_perm(bytes, 0x4b000000u, 0x7540u | i);
-
-		out[i] = fmaf(__uint_as_float(bits) - (8388608.0f + bias), scale, shift);
-	}
-}
-
 static __device__ __forceinline__ uint32_t
 word_of(const uint4 &v, int i)
 {
 	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+struct quants {
+	uint32_t bytes[2][4];
+	float d, dmin, scale[2], minimum[2];
+};
+
 struct f32 {
-	enum { TYPE = 0, PIECE = 4, RUN = 4, SECOND = 0, BLOCK = 1, BYTES = 4, LOOSE = 1 };
-	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
-	{
-		return piece * PIECE;
-	}
+	enum { TYPE = 0, FLOATS = 1, PIECE = 4, BLOCK = 1, BYTES = 4, WHOLE = 1 };
+	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
 	{
-		uint4 v = load16(row + 16ull * piece);
+		uint4 v = load16<WIDE>(row + 16 * piece);
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			out[i] = __uint_as_float(word_of(v, i));
@@ -92,25 +89,19 @@ struct f32 {
 	static __device__ __forceinline__ float
 	one(const uint8_t *row, uint32_t i)
 	{
-		const uint8_t *at = row + 4ull * i;
-		uint32_t low = __ldg((const unsigned short *)at);
-		uint32_t high = __ldg((const unsigned short *)(at + 2));
+		const unsigned short *at = (const unsigned short *)(row + 4 * i);
 
-		return __uint_as_float(low | high << 16);
+		return __uint_as_float(at[0] | (uint32_t)at[1] << 16);
 	}
 };
 
 struct f16 {
-	enum { TYPE = 1, PIECE = 8, RUN = 8, SECOND = 0, BLOCK = 1, BYTES = 2, LOOSE = 1 };
-	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
-	{
-		return piece * PIECE;
-	}
+	enum { TYPE = 1, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1 };
+	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
 	{
-		uint4 v = load16(row + 16ull * piece);
+		uint4 v = load16<WIDE>(row + 16 * piece);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			out[2 * i] = low_half(word_of(v, i));
@@ -120,21 +111,17 @@ struct f16 {
 	static __device__ __forceinline__ float
 	one(const uint8_t *row, uint32_t i)
 	{
-		return load_half(row + 2ull * i);
+		return load_half(row + 2 * i);
 	}
 };
 
 struct bf16 {
-	enum { TYPE = 30, PIECE = 8, RUN = 8, SECOND = 0, BLOCK = 1, BYTES = 2, LOOSE = 1 };
-	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
-	{
-		return piece * PIECE;
-	}
+	enum { TYPE = 30, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1 };
+	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
 	{
-		uint4 v = load16(row + 16ull * piece);
+		uint4 v = load16<WIDE>(row + 16 * piece);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			out[2 * i] = __uint_as_float(word_of(v, i) << 16);
@@ -144,159 +131,237 @@ struct bf16 {
 	static __device__ __forceinline__ float
 	one(const uint8_t *row, uint32_t i)
 	{
-		return __uint_as_float((uint32_t)__ldg((const unsigned short *)row + i) << 16);
+		return __uint_as_float((uint32_t) * (const unsigned short *)(row + 2 * i) << 16);
 	}
 };
 
 /* 2 bytes scale, 32 signed bytes. */
 struct q8_0 {
-	enum { TYPE = 8, PIECE = 16, RUN = 16, SECOND = 0, BLOCK = 32, BYTES = 34, LOOSE = 0 };
+	enum { TYPE = 8, FLOATS = 0, SECOND = 16, BLOCK = 32, BYTES = 34, LENGTH = 8 * BYTES };
+	enum { BIAS = 128, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0 };
+	struct lane {
+		uint32_t block;
+	};
 	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
+	place(uint32_t part)
 	{
-		return piece * PIECE;
+		return 32 * part;
 	}
-	static __device__ __forceinline__ void
-	unpack(const uint8_t *row, uint32_t piece, float *out)
+	static __device__ __forceinline__ struct lane
+	lane_of(uint32_t part)
 	{
-		const uint8_t *block = row + (uint64_t)(piece / 2) * BYTES;
-		uint4 v = load16_even(block + 2 + 16 * (piece % 2));
-		float scale = load_half(block);
+		return lane{ part * BYTES };
+	}
+	template <bool WIDE>
+	static __device__ __forceinline__ void
+	unpack(const uint8_t *length, const struct lane &lane, struct quants &q)
+	{
+		const uint8_t *block = length + lane.block;
+
+		q.d = load_half(block);
 #pragma unroll
-		for (int i = 0; i < 4; i++)
-			scale_bytes(word_of(v, i) ^ 0x80808080u, 128, scale, 0, out + 4 * i);
+		for (int r = 0; r < 2; r++) {
+			uint4 v = load16_even(block + 2 + 16 * r);
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				q.bytes[r][i] = word_of(v, i) ^ 0x80808080u;
+		}
 	}
 };
 
 /* 2 bytes scale, 32 nibbles: elements 0..15 low, 16..31 high. */
 struct q4_0 {
-	enum { TYPE = 2, PIECE = 32, RUN = 16, SECOND = 16, BLOCK = 32, BYTES = 18, LOOSE = 0 };
+	enum { TYPE = 2, FLOATS = 0, SECOND = 16, BLOCK = 32, BYTES = 18, LENGTH = 8 * BYTES };
+	enum { BIAS = 8, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0 };
+	struct lane {
+		uint32_t block;
+	};
 	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
+	place(uint32_t part)
 	{
-		return piece * PIECE;
+		return 32 * part;
 	}
-	static __device__ __forceinline__ void
-	unpack(const uint8_t *row, uint32_t piece, float *out)
+	static __device__ __forceinline__ struct lane
+	lane_of(uint32_t part)
 	{
-		const uint8_t *block = row + (uint64_t)piece * BYTES;
+		return lane{ part * BYTES };
+	}
+	template <bool WIDE>
+	static __device__ __forceinline__ void
+	unpack(const uint8_t *length, const struct lane &lane, struct quants &q)
+	{
+		const uint8_t *block = length + lane.block;
 		uint4 v = load16_even(block + 2);
-		float scale = load_half(block);
+
+		q.d = load_half(block);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			uint32_t word = word_of(v, i);
-
-			scale_bytes(word & 0x0f0f0f0fu, 8, scale, 0, out + 4 * i);
-			scale_bytes(word >> 4 & 0x0f0f0f0fu, 8, scale, 0, out + 16 + 4 * i);
+			q.bytes[0][i] = word_of(v, i) & 0x0f0f0f0fu;
+			q.bytes[1][i] = word_of(v, i) >> 4 & 0x0f0f0f0fu;
 		}
 	}
 };
 
-/* The 6-bit scale and minimum of one of a K block's eight sub-blocks, from its 12 bytes s. */
-static __device__ __forceinline__ void
-k_scale(uint32_t s0, uint32_t s1, uint32_t s2, uint32_t sub, float *scale, float *minimum)
+/* Byte n of a word.  It becomes the low bits of 2^23, which is exact and cheaper than a conversion.
+ */
+static __device__ __forceinline__ float
+byte_float(uint32_t word, uint32_t n)
 {
-	uint32_t shift = 8 * (sub % 4);
-
-	if (sub < 4) {
-		*scale = (float)(s0 >> shift & 63);
-		*minimum = (float)(s1 >> shift & 63);
-	} else {
-		*scale = (float)((s2 >> shift & 15) | (s0 >> shift >> 6 & 3) << 4);
-		*minimum = (float)((s2 >> shift >> 4 & 15) | (s1 >> shift >> 6 & 3) << 4);
-	}
+	return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540u | n)) - 8388608.0f;
 }
 
-/* A piece of Q4_K or Q5_K: 16 of the 32 bytes of one of a block's four groups of 64 elements, whose
- * low nibbles are 16 elements and whose high nibbles those 32 further on.  `head` is the block's
- * first 16 bytes, `fifth` the bytes with the fifth bits (Q4_K: none). */
-static __device__ __forceinline__ void
-k_unpack(const uint4 &head, const uint4 &v, const uint4 &fifth, uint32_t group, float *out)
+static __device__ __forceinline__ uint32_t
+rotate_right(uint32_t word, uint32_t by)
 {
-	float d = low_half(head.x), dmin = high_half(head.x);
-	float scale0, minimum0, scale1, minimum1;
+	return __funnelshift_r(word, word, by);
+}
 
-	k_scale(head.y, head.z, head.w, 2 * group, &scale0, &minimum0);
-	k_scale(head.y, head.z, head.w, 2 * group + 1, &scale1, &minimum1);
+/* A part of a K block's 12 bytes of 6-bit scales and minima: those of two neighbours of eight.
+ * The first four lie as they are, the others in two pieces; shifts and masks instead of a branch.
+ */
+struct k_lane {
+	uint32_t bytes; /* where the part's nibbles are */
+	uint32_t low_shift, low_mask, high_shift, high_mask;
+};
+
+static __device__ __forceinline__ struct k_lane
+k_lane_of(uint32_t part, uint32_t first)
+{
+	uint32_t group = part / 2, shift = 16 * (group % 2);
+
+	return group < 2 ? k_lane{ first + 16 * part, 0, 0, shift, 0x3f3f }
+			 : k_lane{ first + 16 * part, shift, 0x0f0f, shift + 2, 0x3030 };
+}
+
+static __device__ __forceinline__ void
+k_scales(const uint4 &head, const struct k_lane &lane, struct quants &q)
+{
+	uint32_t scales = (head.w >> lane.low_shift & lane.low_mask) |
+			  (head.y >> lane.high_shift & lane.high_mask);
+	uint32_t minima = (head.w >> (lane.low_shift + 4) & lane.low_mask) |
+			  (head.z >> lane.high_shift & lane.high_mask);
+
+	q.d = low_half(head.x);
+	q.dmin = high_half(head.x);
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
-		uint32_t word = word_of(v, i), bits = word_of(fifth, i) >> (2 * group);
-		uint32_t low = (word & 0x0f0f0f0fu) | (bits & 0x01010101u) << 4;
-		uint32_t high = (word >> 4 & 0x0f0f0f0fu) | (bits >> 1 & 0x01010101u) << 4;
-
-		scale_bytes(low, 0, d * scale0, -(dmin * minimum0), out + 4 * i);
-		scale_bytes(high, 0, d * scale1, -(dmin * minimum1), out + 16 + 4 * i);
+	for (int r = 0; r < 2; r++) {
+		q.scale[r] = byte_float(scales, r);
+		q.minimum[r] = byte_float(minima, r);
 	}
 }
 
-/* 2 + 2 bytes scales, 12 bytes of 6-bit scales, 256 nibbles. */
+/* 2 + 2 bytes scales, 12 bytes of 6-bit scales, 256 nibbles: of a block's four groups of 64
+ * elements the low nibbles of 32 bytes are the first 32.  A part: 16 of these bytes. */
 struct q4_k {
-	enum { TYPE = 12, PIECE = 32, RUN = 16, SECOND = 32, BLOCK = 256, BYTES = 144, LOOSE = 0 };
+	enum { TYPE = 12, FLOATS = 0, SECOND = 32, BLOCK = 256, BYTES = 144, LENGTH = BYTES };
+	/* High nibbles stay where they are: sixteenfold. */
+	enum { BIAS = 0, TIMES = 16, SCALES = 1, MINIMA = 1, WHOLE = 1 };
+	using lane = struct k_lane;
 	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
+	place(uint32_t part)
 	{
-		return piece / 2 * 64 + piece % 2 * 16;
+		return part / 2 * 64 + part % 2 * 16;
 	}
-	static __device__ __forceinline__ void
-	unpack(const uint8_t *row, uint32_t piece, float *out)
+	static __device__ __forceinline__ struct k_lane
+	lane_of(uint32_t part)
 	{
-		const uint8_t *block = row + (uint64_t)(piece / 8) * BYTES;
-		uint4 head = load16(block);
-		uint4 v = load16(block + 16 + 16 * (piece % 8));
+		return k_lane_of(part, 16);
+	}
+	template <bool WIDE>
+	static __device__ __forceinline__ void
+	unpack(const uint8_t *length, const struct k_lane &lane, struct quants &q)
+	{
+		uint4 head = load16<WIDE>(length);
+		uint4 v = load16<WIDE>(length + lane.bytes);
 
-		k_unpack(head, v, make_uint4(0, 0, 0, 0), piece % 8 / 2, out);
+		k_scales(head, lane, q);
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			q.bytes[0][i] = word_of(v, i) & 0x0f0f0f0fu;
+			q.bytes[1][i] = word_of(v, i) & 0xf0f0f0f0u;
+		}
 	}
 };
 
 /* As Q4_K, with 32 bytes of fifth bits before the nibbles. */
 struct q5_k {
-	enum { TYPE = 13, PIECE = 32, RUN = 16, SECOND = 32, BLOCK = 256, BYTES = 176, LOOSE = 0 };
+	enum { TYPE = 13, FLOATS = 0, SECOND = 32, BLOCK = 256, BYTES = 176, LENGTH = BYTES };
+	enum { BIAS = 0, TIMES = 1, SCALES = 1, MINIMA = 1, WHOLE = 1 };
+	struct lane {
+		struct k_lane k;
+		uint32_t fifth, turn; /* where fifth bits are, and how far to the right of bit 4 */
+	};
 	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
+	place(uint32_t part)
 	{
-		return q4_k::place(piece);
+		return q4_k::place(part);
 	}
-	static __device__ __forceinline__ void
-	unpack(const uint8_t *row, uint32_t piece, float *out)
+	static __device__ __forceinline__ struct lane
+	lane_of(uint32_t part)
 	{
-		const uint8_t *block = row + (uint64_t)(piece / 8) * BYTES;
-		uint4 head = load16(block);
-		uint4 fifth = load16(block + 16 + 16 * (piece % 2));
-		uint4 v = load16(block + 48 + 16 * (piece % 8));
+		return lane{ k_lane_of(part, 48), 16 + 16 * (part % 2), part / 2 * 2 - 4 };
+	}
+	template <bool WIDE>
+	static __device__ __forceinline__ void
+	unpack(const uint8_t *length, const struct lane &lane, struct quants &q)
+	{
+		uint4 head = load16<WIDE>(length);
+		uint4 fifth = load16<WIDE>(length + lane.fifth);
+		uint4 v = load16<WIDE>(length + lane.k.bytes);
 
-		k_unpack(head, v, fifth, piece % 8 / 2, out);
+		k_scales(head, lane.k, q);
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			uint32_t bits = rotate_right(word_of(fifth, i), lane.turn);
+
+			q.bytes[0][i] = (word_of(v, i) & 0x0f0f0f0fu) | (bits & 0x10101010u);
+			q.bytes[1][i] =
+			    (word_of(v, i) >> 4 & 0x0f0f0f0fu) | (bits >> 1 & 0x10101010u);
+		}
 	}
 };
 
-/* 128 bytes of low nibbles, 64 of two high bits, 16 signed scales, 2 bytes scale.  A piece: 16
+/* 128 bytes of low nibbles, 64 of two high bits, 16 signed scales, 2 bytes scale.  A part: 16
  * bytes of a half block's 64 of nibbles: 16 elements in the low ones, those 64 further on in the
  * high. */
 struct q6_k {
-	enum { TYPE = 14, PIECE = 32, RUN = 16, SECOND = 64, BLOCK = 256, BYTES = 210, LOOSE = 0 };
+	enum { TYPE = 14, FLOATS = 0, SECOND = 64, BLOCK = 256, BYTES = 210, LENGTH = BYTES };
+	enum { BIAS = 32, TIMES = 1, SCALES = 1, MINIMA = 0, WHOLE = 0 };
+	struct lane {
+		uint32_t bytes, top, scales; /* where they are */
+		uint32_t turn;               /* high bits, to the right of bit 4 */
+	};
 	static __device__ __forceinline__ uint32_t
-	place(uint32_t piece)
+	place(uint32_t part)
 	{
-		return piece / 4 * 128 + piece % 4 * 16;
+		return part / 4 * 128 + part % 4 * 16;
 	}
-	static __device__ __forceinline__ void
-	unpack(const uint8_t *row, uint32_t piece, float *out)
+	static __device__ __forceinline__ struct lane
+	lane_of(uint32_t part)
 	{
-		const uint8_t *block = row + (uint64_t)(piece / 8) * BYTES;
-		uint32_t half = piece % 8 / 4, part = piece % 4;
-		uint32_t shift = 2 * (part / 2);
-		uint4 v = load16_even(block + 16 * (piece % 8));
-		uint4 top = load16_even(block + 128 + 32 * half + 16 * (part % 2));
-		const signed char *scales = (const signed char *)block + 192 + 8 * half + part;
-		float d = load_half(block + 208);
-		float scale0 = d * (float)__ldg(scales), scale1 = d * (float)__ldg(scales + 4);
+		uint32_t half = part / 4, of_half = part % 4;
+
+		return lane{ 16 * part, 128 + 32 * half + 16 * (of_half % 2),
+			     192 + 8 * half + of_half, of_half / 2 * 2 - 4 };
+	}
+	template <bool WIDE>
+	static __device__ __forceinline__ void
+	unpack(const uint8_t *length, const struct lane &lane, struct quants &q)
+	{
+		uint4 v = load16_even(length + lane.bytes);
+		uint4 top = load16_even(length + lane.top);
+		const int8_t *scales = (const int8_t *)(length + lane.scales);
+
+		q.d = load_half(length + 208);
+		q.scale[0] = (float)scales[0];
+		q.scale[1] = (float)scales[4];
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			uint32_t word = word_of(v, i), bits = word_of(top, i) >> shift;
-			uint32_t low = (word & 0x0f0f0f0fu) | (bits & 0x03030303u) << 4;
-			uint32_t high = (word >> 4 & 0x0f0f0f0fu) | (bits >> 4 & 0x03030303u) << 4;
+			uint32_t bits = rotate_right(word_of(top, i), lane.turn);
 
-			scale_bytes(low, 32, scale0, 0, out + 4 * i);
-			scale_bytes(high, 32, scale1, 0, out + 16 + 4 * i);
+			q.bytes[0][i] = (word_of(v, i) & 0x0f0f0f0fu) | (bits & 0x30303030u);
+			q.bytes[1][i] = (word_of(v, i) >> 4 & 0x0f0f0f0fu) |
+					(rotate_right(bits, 4) & 0x30303030u);
 		}
 	}
 };

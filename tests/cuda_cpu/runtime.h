@@ -184,4 +184,17 @@ cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute which, int value)
 	return cuda_cpu_allow_shared((const void *)kernel, (size_t)value);
 }
 
+struct cudaFuncAttributes {
+	int ptxVersion;
+};
+
+/* As if compiled for sm_90: kernels overlap. */
+template <class... Params>
+static inline cudaError_t
+cudaFuncGetAttributes(cudaFuncAttributes *ret, void (*)(Params...))
+{
+	ret->ptxVersion = 90;
+	return cudaSuccess;
+}
+
 #endif

@@ -1,0 +1,250 @@
+/* The chosen experts of a token: gate and up to act, down to h. */
+#include "worker/cuda_kernels.h"
+#include "worker/cuda_plan.cuh"
+
+#define IN_ROWS 32u /* of act: a block makes whole groups in fixed point */
+#define IN_WARPS 16u
+#define IN_TURNS (IN_ROWS / IN_WARPS)
+#define OUT_WARPS 8u
+
+struct experts_in {
+	struct cuda_moe moe;
+	struct cuda_plan plan;
+	struct staged_rows gate, up;
+};
+
+/* A row of gate and the same of up. */
+struct pair_from {
+	const uint8_t *gate, *up;
+
+	__device__ __forceinline__ const uint8_t *
+	operator()(uint32_t, uint32_t n) const
+	{
+		return n == 0 ? gate : up;
+	}
+};
+
+struct row_from {
+	const uint8_t *row;
+
+	__device__ __forceinline__ const uint8_t *
+	operator()(uint32_t, uint32_t) const
+	{
+		return row;
+	}
+};
+
+static __device__ __forceinline__ float
+times_row(const struct experts_in &p, const struct staged_rows &rows, const uint8_t *row,
+	  uint8_t *room, const struct vectors &x)
+{
+	warp_rows<1, false, row_from> mine = { { row }, p.plan, room, rows, 1, 0 };
+	float sum[1] = {};
+
+	__syncwarp();
+	mine.stage(0, 0);
+	mine.all_times(x, sum);
+	return warp_sums(sum);
+}
+
+/* The block's act, from shared memory, in both forms; by one warp. */
+static __device__ __forceinline__ void
+act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float *act)
+{
+	uint32_t lane = threadIdx.x % 32;
+	bool mine = lane < IN_ROWS / 4;
+
+	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % 8),
+		    mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
+	if (first + lane < moe.width)
+		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
+}
+
+/* Past the first cache: places are written by copies, between kernels. */
+static __device__ __forceinline__ const uint8_t *
+role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
+{
+	return (const uint8_t *)__ldcg((const unsigned long long *)&moe.places[expert].role[role]);
+}
+
+/* A block has IN_ROWS of act of one chosen expert, a warp one of them a turn, of gate and up both:
+ * so neither leaves the chip, x is read once, and groups in fixed point are made where act is.
+ * ALIKE: gate and up are of one type. */
+template <bool ALIKE>
+static __global__ void
+__launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
+{
+	CUDA_SHARED(uint8_t, in_memory);
+	const struct cuda_moe &moe = p.moe;
+	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * IN_ROWS;
+	uint64_t slot = (uint64_t)blockIdx.z * moe.top_k + blockIdx.y;
+	uint8_t *room = in_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
+	float *act = (float *)(in_memory + p.plan.own_at);
+	const struct vectors x = vectors_of(p.plan, in_memory);
+	float weight;
+
+	previous_done();
+	/* Not before: the next kernel reads the choice as soon as it begins. */
+	let_next_begin();
+	const uint32_t expert = __ldcg(moe.chosen + slot);
+	const uint8_t *gates = role_at(moe, expert, ROLE_GATE),
+		      *ups = role_at(moe, expert, ROLE_UP);
+	weight = __ldcg(moe.weights + slot);
+	auto pair = [&](uint32_t turn) {
+		uint32_t row = min(first + turn * IN_WARPS + warp, moe.width - 1);
+		struct pair_from from = { gates + row * moe.row_bytes[ROLE_GATE],
+					  ups + row * moe.row_bytes[ROLE_UP] };
+
+		return warp_rows<2, false, pair_from>{
+			from,   p.plan, room + turn % p.plan.buffers * p.plan.buffer_bytes,
+			p.gate, 1,      0
+		};
+	};
+#pragma unroll 1
+	for (uint32_t turn = 0; ALIKE && turn < p.plan.buffers; turn++)
+		pair(turn).stage(0, 0);
+	vectors_load(p.plan, in_memory, moe.x, blockIdx.z);
+#pragma unroll 1
+	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
+		warp_rows<2, false, pair_from> mine = pair(turn);
+		float sums[2] = {}, gate, up;
+
+		if constexpr (ALIKE) {
+			if (turn < p.plan.buffers) {
+				mine.look(0, 0);
+			} else {
+				__syncwarp();
+				mine.stage(0, 0);
+			}
+			mine.all_times(x, sums);
+			gate = warp_sums(sums);
+			up = __shfl_sync(0xffffffffu, gate, 16);
+		} else {
+			gate = times_row(p, p.gate, mine.from.gate, room, x);
+			up = times_row(p, p.up, mine.from.up, room, x);
+		}
+		if (lane == 0)
+			act[turn * IN_WARPS + warp] =
+			    first + turn * IN_WARPS + warp < moe.width
+				? gate / (1.0f + expf(-gate)) * up * weight
+				: 0;
+	}
+	__syncthreads();
+	if (warp == 0)
+		act_store(moe, slot, first, act);
+}
+
+static int
+plan_in(const struct cuda_moe *moe, struct experts_in *p, struct error *err)
+{
+	uint32_t types[2] = { moe->type[ROLE_GATE], moe->type[ROLE_UP] };
+	bool alike = types[0] == types[1];
+	struct cuda_wants wants = {};
+	int r;
+
+	wants.columns = moe->hidden;
+	wants.vectors = 1;
+	wants.rows = alike ? 2 : 1;
+	wants.segments = 1;
+	wants.buffers = alike ? IN_TURNS : 1;
+	wants.warps = IN_WARPS;
+	wants.own_bytes = IN_ROWS * sizeof(float);
+	wants.types = types;
+	wants.n_types = 2;
+	r = cuda_plan_make(&p->plan, &wants, err);
+	if (r)
+		return r;
+	p->gate = staged_rows_of(&p->plan, types[0], moe->row_bytes[ROLE_GATE]);
+	p->up = staged_rows_of(&p->plan, types[1], moe->row_bytes[ROLE_UP]);
+	return 0;
+}
+
+extern "C" int
+cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+{
+	dim3 grid((moe->width + IN_ROWS - 1) / IN_ROWS, moe->top_k, tokens);
+	struct experts_in p = {};
+	int r;
+
+	p.moe = *moe;
+	r = plan_in(moe, &p, err);
+	if (r)
+		return r;
+	auto kernel = moe->type[ROLE_GATE] == moe->type[ROLE_UP] ? experts_in_kernel<true>
+								 : experts_in_kernel<false>;
+
+	if (moe->behind_copy)
+		return cuda_launch_behind_copy("experts_in_kernel", kernel, grid, IN_WARPS * 32,
+					       p.plan.bytes, stream, err, p);
+	return cuda_launch("experts_in_kernel", kernel, grid, IN_WARPS * 32, p.plan.bytes, stream,
+			   err, p);
+}
+
+struct experts_out {
+	struct cuda_moe moe;
+	struct cuda_plan plan;
+	struct staged_rows down;
+};
+
+/* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
+static __global__ void
+__launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
+{
+	CUDA_SHARED(uint8_t, out_memory);
+	const struct cuda_moe &moe = p.moe;
+	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	uint32_t row = blockIdx.x * OUT_WARPS + warp;
+	uint64_t token = blockIdx.y, first = token * moe.top_k;
+	const uint8_t **where = (const uint8_t **)(out_memory + p.plan.own_at); /* (top_k) */
+	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
+	float sums[1] = {}, before = 0, *out;
+
+	/* The choice was made before the kernel before this one let it begin. */
+	for (uint32_t k = threadIdx.x; k < moe.top_k; k += OUT_WARPS * 32)
+		where[k] = role_at(moe, __ldcg(moe.chosen + first + k), ROLE_DOWN);
+	__syncthreads();
+	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
+	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
+	warp_rows<1, true, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
+
+	if (row < moe.hidden)
+		mine.stage(0, 0);
+	previous_done();
+	let_next_begin();
+	vectors_load(p.plan, out_memory, moe.act, first);
+	if (row >= moe.hidden)
+		return;
+	out = moe.h.at + token * moe.h.stride + row;
+	if (lane == 0)
+		before = __ldcg(out);
+	mine.all_times(vectors_of(p.plan, out_memory), sums);
+	before += warp_sums(sums);
+	if (lane == 0)
+		*out = before;
+}
+
+extern "C" int
+cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
+{
+	struct cuda_wants wants = {};
+	struct experts_out p = {};
+	int r;
+
+	wants.columns = moe->width;
+	wants.vectors = moe->top_k;
+	wants.rows = 1;
+	wants.segments = moe->top_k;
+	wants.buffers = 1;
+	wants.warps = OUT_WARPS;
+	wants.own_bytes = moe->top_k * sizeof(void *);
+	wants.types = &moe->type[ROLE_DOWN];
+	wants.n_types = 1;
+	p.moe = *moe;
+	r = cuda_plan_make(&p.plan, &wants, err);
+	if (r)
+		return r;
+	p.down = staged_rows_of(&p.plan, moe->type[ROLE_DOWN], moe->row_bytes[ROLE_DOWN]);
+	return cuda_launch("experts_out_kernel", experts_out_kernel,
+			   dim3((moe->hidden + OUT_WARPS - 1) / OUT_WARPS, tokens), OUT_WARPS * 32,
+			   p.plan.bytes, stream, err, p);
+}

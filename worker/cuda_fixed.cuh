@@ -1,0 +1,82 @@
+/* Vectors in fixed point.  A group of 32 columns has a unit, max|x| / 32512; a column is the
+ * integer v = x / unit, rounded, as two signed bytes: 256 * high + low.  So bytes of weights are
+ * multiplied by integers, exactly, and what is lost is 2^-16 of a group's largest column.
+ *
+ * A vector lies in blocks of 256 columns: 256 low bytes, 256 high bytes, 8 units, 16 sums of v over
+ * 16 columns each.  Runs of 16 columns lie so that eight lanes of a warp, each with the next piece
+ * of a row of any type, read from different banks. */
+#ifndef HEARTH_WORKER_CUDA_FIXED_CUH
+#define HEARTH_WORKER_CUDA_FIXED_CUH
+
+#include "worker/cuda_kernels.h"
+
+#define FIXED_LARGEST 32512.0f
+#define FIXED_HIGH 256u /* where a block's parts begin */
+#define FIXED_UNITS 512u
+#define FIXED_SUMS (FIXED_UNITS + 8 * 4)
+
+static_assert(FIXED_SUMS + 16 * 4 == CUDA_FIXED_BLOCK_BYTES, "a block's parts");
+
+static __device__ __forceinline__ uint32_t
+fixed_block(uint32_t column)
+{
+	return column / CUDA_FIXED_BLOCK * CUDA_FIXED_BLOCK_BYTES;
+}
+
+/* Of the low bytes of `column`, a multiple of 4, in its block. */
+static __device__ __forceinline__ uint32_t
+fixed_place(uint32_t column)
+{
+	uint32_t place = column % CUDA_FIXED_BLOCK;
+
+	return place ^ (place & 128 ? 7 * 16 : 0);
+}
+
+/* Byte n of each. */
+static __device__ __forceinline__ uint32_t
+bytes_of(uint32_t n, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+	uint32_t pick = n | (4 + n) << 4;
+
+	return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
+}
+
+/* Four columns of each lane into a vector, `column` a multiple of 4: by a whole warp, of which
+ * eight lanes at a multiple of 8 have the columns of a group.  `store`: the same for a group. */
+static __device__ __forceinline__ void
+fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
+{
+	/* As integers: so a NaN is the largest, and makes the unit one. */
+	uint32_t top = max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
+			   max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
+	const float whole = 12582912.0f; /* 1.5 * 2^23: a float's last bit is 1 here */
+	uint8_t *block = vector + fixed_block(column);
+	float largest, inverse;
+	uint32_t a, b, c, d, sum; /* of a NaN anything, so it may run over */
+
+#pragma unroll
+	for (int step = 4; step > 0; step /= 2)
+		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
+	largest = __uint_as_float(top);
+	inverse = largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
+	a = __float_as_uint(fmaf(x.x, inverse, whole)) - __float_as_uint(whole);
+	b = __float_as_uint(fmaf(x.y, inverse, whole)) - __float_as_uint(whole);
+	c = __float_as_uint(fmaf(x.z, inverse, whole)) - __float_as_uint(whole);
+	d = __float_as_uint(fmaf(x.w, inverse, whole)) - __float_as_uint(whole);
+	sum = a + b + c + d;
+#pragma unroll
+	for (int step = 2; step > 0; step /= 2)
+		sum += __shfl_xor_sync(0xffffffffu, sum, step);
+	if (!store)
+		return;
+	*(uint32_t *)(block + fixed_place(column)) = bytes_of(0, a, b, c, d);
+	*(uint32_t *)(block + FIXED_HIGH + fixed_place(column)) =
+	    bytes_of(1, a + 128, b + 128, c + 128, d + 128);
+	if (column % 16 == 0)
+		*(uint32_t *)(block + FIXED_SUMS + column % CUDA_FIXED_BLOCK / 16 * 4) = sum;
+	if (column % 32 == 0)
+		*(float *)(block + FIXED_UNITS + column % CUDA_FIXED_BLOCK / 32 * 4) =
+		    largest * (1.0f / FIXED_LARGEST);
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* What the kernels say to the machine directly, each beside plain code of the same result for
+ * devices that lack it, and for the CPU (tests/cuda_cpu). */
+#ifndef HEARTH_WORKER_CUDA_PTX_CUH
+#define HEARTH_WORKER_CUDA_PTX_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* Kernels overlap: one may begin while the kernel before it in the stream still runs, once every
+ * block of that has called let_next_begin or ended.  Before its own previous_done it reads and
+ * writes nothing that an earlier kernel writes or reads; every kernel calls previous_done, for else
+ * the next would run ahead of the one before. */
+static __device__ __forceinline__ void
+previous_done(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void
+let_next_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* 16 bytes from device memory to shared memory, both at a multiple of 16.  There for the copying
+ * thread once it has called copies_wait. */
+static __device__ __forceinline__ void
+copy16(void *to, const void *from)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+			 (uint32_t)__cvta_generic_to_shared(to)),
+		     "l"(__cvta_generic_to_global(from))
+		     : "memory");
+#else
+	*(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+static __device__ __forceinline__ void
+copies_wait(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* The thread's copies since its last call are one group. */
+static __device__ __forceinline__ void
+copies_end_group(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits for all groups of the thread but the newest. */
+static __device__ __forceinline__ void
+copies_wait_but_one(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
+/* What this thread, and those it met at a barrier, wrote before is seen by who sees what it writes
+ * after; and the other way round for reads. */
+static __device__ __forceinline__ void
+fence(void)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#else
+	__threadfence();
+#endif
+}
+
+/* sum + the products of four unsigned bytes with four signed ones. */
+static __device__ __forceinline__ int32_t
+dot4(uint32_t bytes, uint32_t with, int32_t sum)
+{
+#ifdef __CUDA_ARCH__
+	asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(bytes), "r"(with), "r"(sum));
+#else
+	for (int i = 0; i < 4; i++)
+		sum += (int32_t)(bytes >> 8 * i & 255) * (int8_t)(with >> 8 * i);
+#endif
+	return sum;
+}
+
+#endif
