@@ -8,10 +8,12 @@
  * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place.
  * It starts no process and loads nothing, so that a profiler sees the kernels alone, and few of
  * them with --steps 1 --contexts 100 --layers 4. */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/checked.h"
 #include "common/clock.h"
@@ -351,7 +353,8 @@ time_all(struct compute *compute, const struct model *m, const struct words *wor
 	printf(
 	    "64 tokens at %-6u %8.3f ms\n", words->longest,
 	    time_forward(compute, m, COMPUTE_BATCH, words->longest, steps < 5 ? steps : 5, NULL));
-	printf("first logits %g %g\n", logits[0], logits[1]);
+	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", logits[0], logits[1],
+	       (uint64_t)XXH3_64bits(logits, m->vocabulary * sizeof(*logits)));
 	free(logits);
 }
 
