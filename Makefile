@@ -9,6 +9,7 @@
 # make bench-cpu     the CPU's kernels beside reads of RAM, with THREADS="1 2" threads
 # make lint       cppcheck, clang-tidy, shellcheck
 # make format     clang-format every source; make format-check fails on a difference
+# make PROBE=1   kernels write down when they came how far, for gpu_decode; in a build folder of its own
 # make compdb     compile_commands.json for clangd
 # make V=1        show full command lines
 #
@@ -37,7 +38,7 @@ LDLIBS  := -Wl,--wrap=epoll_ctl,--wrap=sendmsg,--wrap=nni_aio_begin,--wrap=nng_s
            -Wl,--wrap=nng_stream_send,--undefined=__wrap_epoll_ctl \
            -l:libnng.a -lmbedtls -lmbedx509 -lmbedcrypto -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
 NVCCFLAGS = -std=c++17 -O3 -g -lineinfo -arch=$(CUARCH) --fmad=true -I. -I$(BUILD)/gen -MMD -MP \
-            -Xcompiler -Wall,-Wextra,-pthread
+            -Xcompiler -Wall,-Wextra,-pthread $(if $(PROBE),-DCUDA_PROBE)
 ifeq ($(CUDA),1)
 CUDA_LIB := $(dir $(abspath $(dir $(NVCC))))lib64
 LDLIBS   += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lstdc++

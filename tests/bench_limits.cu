@@ -35,7 +35,7 @@ bench_limits_open(uint32_t ordinal, char ret_name[128], struct error *err)
 
 /* `never` is written to so that nothing is read in vain, if all bits happen to come out as 0x5a. */
 static __global__ void
-read_kernel(const uint4 *at, uint64_t n, uint32_t *never)
+read_kernel(const uint4 *at, uint64_t n, uint32_t *never PROBE_PARAM)
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 	uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -60,7 +60,7 @@ cuda_arrived_counts(uint32_t heads, uint32_t at_once)
 /* A warp a key, or a value, of every token. */
 template <int CHUNKS>
 static __global__ void
-append_kernel(struct cuda_attention a, const struct cuda_input *in)
+append_kernel(struct cuda_attention a, const struct cuda_input *in PROBE_PARAM)
 {
 	CUDA_SHARED(float2, append_turn);
 	uint32_t lane = threadIdx.x, kv_head = blockIdx.x / 2, token = blockIdx.y;
@@ -86,7 +86,7 @@ append_kernel(struct cuda_attention a, const struct cuda_input *in)
 template <int CHUNKS>
 static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
     attend_kernel(struct cuda_attention a, struct partials partial, const struct cuda_input *in,
-		  uint32_t first, bool makes_row)
+		  uint32_t first, bool makes_row PROBE_PARAM)
 {
 	CUDA_SHARED(float4, attend_memory);
 	block_room<CHUNKS> *room = (block_room<CHUNKS> *)attend_memory;
@@ -97,6 +97,7 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	value_sums<CHUNKS> sums = {};
 	running<CHUNKS> state;
 
+	PROBE_BEGIN();
 	let_next_begin();
 	if (at.index >= at.count) {
 		previous_done();
@@ -109,9 +110,11 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	block_begin<CHUNKS>(a, at, room);
 	if (makes_row)
 		previous_done();
+	PROBE(PROBE_WAITED);
 	__syncthreads();
 	heads_make<CHUNKS>(a, at, factor, room);
 	__syncthreads();
+	PROBE(PROBE_LOADED);
 #pragma unroll
 	for (uint32_t i = 0; i < shape<CHUNKS>::LEFT; i++) {
 		state.top[i] = -INFINITY;
@@ -120,9 +123,12 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	tiles_run<CHUNKS>(a, at, room, state, sums);
 	warp_leave<CHUNKS>(room, state, sums);
 	__syncthreads();
+	PROBE(PROBE_MULTIPLIED);
 	split_store<CHUNKS>(a, partial, at, room);
+	PROBE_END();
 	if (at.count == 1 || !last_to_arrive(counter, at.count, &room->last))
 		return;
+	PROBE(PROBE_ARRIVED);
 	for (uint32_t i = threadIdx.x / 32; i < 8; i += shape<CHUNKS>::WARPS) {
 		uint32_t head = i / CHUNKS, column = i % CHUNKS * 128 + 4 * (threadIdx.x % 32);
 
@@ -131,11 +137,12 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 				    splits_join(a, partial, at, head, column,
 						room->warps[threadIdx.x / 32].keys[0]));
 	}
+	PROBE_END();
 }
 
 /* A warp 128 columns of the output into fixed point, where heads are not whole groups of it. */
 static __global__ void
-fix_kernel(struct cuda_vectors v, uint32_t columns)
+fix_kernel(struct cuda_vectors v, uint32_t columns PROBE_PARAM)
 {
 	uint32_t column = 128 * blockIdx.x + 4 * threadIdx.x;
 	const float *from = v.rows.at + (uint64_t)blockIdx.y * v.rows.stride + column;

@@ -72,7 +72,7 @@ role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
  * ALIKE: gate and up are of one type. */
 template <bool ALIKE>
 static __global__ void
-__launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
+__launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, in_memory);
 	const struct cuda_moe &moe = p.moe;
@@ -83,7 +83,9 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 	const struct vectors x = vectors_of(p.plan, in_memory);
 	float weight;
 
+	PROBE_BEGIN();
 	previous_done();
+	PROBE(PROBE_WAITED);
 	/* Not before: the next kernel reads the choice as soon as it begins. */
 	let_next_begin();
 	const uint32_t expert = __ldcg(moe.chosen + slot);
@@ -104,6 +106,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 	for (uint32_t turn = 0; ALIKE && turn < p.plan.buffers; turn++)
 		pair(turn).stage(0, 0);
 	vectors_load(p.plan, in_memory, moe.x, blockIdx.z);
+	PROBE(PROBE_LOADED);
 #pragma unroll 1
 	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
 		warp_rows<2, false, pair_from> mine = pair(turn);
@@ -129,9 +132,11 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p)
 				? gate / (1.0f + expf(-gate)) * up * weight
 				: 0;
 	}
+	PROBE(PROBE_MULTIPLIED);
 	__syncthreads();
 	if (warp == 0)
 		act_store(moe, slot, first, act);
+	PROBE_END();
 }
 
 static int
@@ -188,7 +193,7 @@ struct experts_out {
 
 /* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
 static __global__ void
-__launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
+__launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, out_memory);
 	const struct cuda_moe &moe = p.moe;
@@ -199,6 +204,7 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
 	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
 	float sums[1] = {}, before = 0, *out;
 
+	PROBE_BEGIN();
 	/* The choice was made before the kernel before this one let it begin. */
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += OUT_WARPS * 32)
 		where[k] = role_at(moe, __ldcg(moe.chosen + first + k), ROLE_DOWN);
@@ -210,8 +216,10 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
 	if (row < moe.hidden)
 		mine.stage(0, 0);
 	previous_done();
+	PROBE(PROBE_WAITED);
 	let_next_begin();
 	vectors_load(p.plan, out_memory, moe.act, first);
+	PROBE(PROBE_LOADED);
 	if (row >= moe.hidden)
 		return;
 	out = moe.h.at + token * moe.h.stride + row;
@@ -221,6 +229,7 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p)
 	before += warp_sums(sums);
 	if (lane == 0)
 		*out = before;
+	PROBE_END();
 }
 
 extern "C" int

@@ -9,6 +9,7 @@
 extern "C" {
 #include "common/error.h"
 }
+#include "worker/cuda_probe.cuh"
 
 #define SHARED_UNASKED (48u << 10) /* what every kernel may have */
 
@@ -102,7 +103,9 @@ cuda_launch_as(const char *name, void (*kernel)(Params...), dim3 grid, dim3 bloc
 	config.stream = (cudaStream_t)stream;
 	if (!r && OVERLAPS)
 		r = cuda_overlap(&config, &overlap, name, kernel, err);
-	return r ? r : cuda_check(cudaLaunchKernelEx(&config, kernel, args...), name, err);
+	return r ? r
+		 : cuda_check(cudaLaunchKernelEx(&config, kernel, args... PROBE_ARG(name, grid)),
+			      name, err);
 }
 
 /* `shared`: bytes of the kernel's CUDA_SHARED. */

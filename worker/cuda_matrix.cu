@@ -21,11 +21,12 @@ cuda_type_known(uint32_t type)
 
 static __global__ void
 embed_kernel(struct cuda_matrix embedding, uint32_t columns, const struct cuda_input *in,
-	     struct cuda_rows to)
+	     struct cuda_rows to PROBE_PARAM)
 {
 	float *out = to.at + (uint64_t)blockIdx.x * to.stride;
 	const uint8_t *row;
 
+	PROBE_BEGIN();
 	previous_done();
 	row = (const uint8_t *)embedding.at +
 	      (uint64_t)__ldcg(&in->ids[blockIdx.x]) * embedding.row_bytes;
@@ -37,6 +38,7 @@ embed_kernel(struct cuda_matrix embedding, uint32_t columns, const struct cuda_i
 		CUDA_TYPES(EMBED_CASE)
 #undef EMBED_CASE
 	}
+	PROBE_END();
 }
 
 extern "C" int
@@ -49,15 +51,17 @@ cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 
 static __global__ void
 __launch_bounds__(THREADS) norm_kernel(struct cuda_rows from, struct cuda_norm norm,
-				       uint32_t columns, struct cuda_vectors to)
+				       uint32_t columns, struct cuda_vectors to PROBE_PARAM)
 {
 	CUDA_SHARED(float, norm_memory); /* columns, rounded up to 4, and WARPS */
 	uint64_t token = blockIdx.x;
 
+	PROBE_BEGIN();
 	let_next_begin();
 	row_norm(from.at + token * from.stride, norm, columns, norm_memory,
 		 norm_memory + (columns + 3) / 4 * 4, to.fixed.at + token * to.fixed.stride,
 		 to.rows.at + token * to.rows.stride);
+	PROBE_END();
 }
 
 extern "C" int
@@ -118,7 +122,7 @@ unit_of(const struct multiply &p, uint32_t unit)
 
 template <int N, bool NORM>
 static __global__ void
-__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
+__launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, multiply_memory);
 	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -132,6 +136,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
 	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
 
+	PROBE_BEGIN();
 	let_next_begin();
 	if (unit.rows > 0)
 		mine.stage(0, 0);
@@ -144,8 +149,10 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 		__syncthreads();
 	} else {
 		previous_done();
+		PROBE(PROBE_WAITED);
 		vectors_load(p.plan, multiply_memory, p.from, token);
 	}
+	PROBE(PROBE_LOADED);
 	if (unit.rows == 0)
 		return;
 	/* Lane 0 has the first row's sum in the end, lane 16 the second's. */
@@ -156,6 +163,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p)
 	before += warp_sums(sums);
 	if (lane % 16 == 0 && lane / 16 < unit.rows)
 		*out = before;
+	PROBE_END();
 }
 
 template <int N, bool NORM>

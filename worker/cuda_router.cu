@@ -144,7 +144,7 @@ struct route {
 
 /* A warp a row of the router. */
 static __global__ void
-__launch_bounds__(THREADS) route_kernel(struct route p)
+__launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, route_memory);
 	const struct cuda_moe &moe = p.moe;
@@ -163,22 +163,27 @@ __launch_bounds__(THREADS) route_kernel(struct route p)
 		0
 	};
 
+	PROBE_BEGIN();
 	let_next_begin();
 	if (row < moe.experts)
 		mine.stage(0, 0);
 	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
 		 p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();
+	PROBE(PROBE_LOADED);
 	if (row < moe.experts) {
 		mine.all_times(vectors_of(p.plan, route_memory), sums);
 		sums[0] = warp_sum(sums[0]);
 		if (threadIdx.x % 32 == 0)
 			moe.logits.at[token * moe.logits.stride + row] = sums[0];
 	}
+	PROBE(PROBE_MULTIPLIED);
 	/* What is left is not waited for here. */
 	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
 		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
+	PROBE(PROBE_ARRIVED);
 	share_store(moe.x, token, x, moe.hidden);
+	PROBE_END();
 }
 
 extern "C" int

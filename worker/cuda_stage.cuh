@@ -6,6 +6,7 @@
 #ifndef HEARTH_WORKER_CUDA_STAGE_CUH
 #define HEARTH_WORKER_CUDA_STAGE_CUH
 
+#include "worker/cuda_probe.cuh"
 #include "worker/cuda_rows.cuh"
 
 /* How it is laid out; made by cuda_plan_make, the same for all blocks.  Vectors in fixed point come
@@ -173,6 +174,7 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 		for (uint32_t i = column; i < column + 4; i++)
 			x[i] = i < columns ? norm.weight[i] : 0;
 	previous_done();
+	PROBE(PROBE_WAITED);
 	for (uint32_t column = 4 * threadIdx.x; column < columns; column += LOADS_AHEAD * step) {
 		float4 v[LOADS_AHEAD];
 

@@ -6,8 +6,7 @@
  *   gpu_decode [--contexts 100,8000] [--layers N] [--steps N] slots|place
  *
  * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place.
- * It starts no process and loads nothing, so that a profiler sees the kernels alone, and few of
- * them with --steps 1 --contexts 100 --layers 4. */
+ * Few kernels for a profiler: --steps 1 --contexts 100 --layers 4. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "tests/bench_figures.h"
 #include "tests/bench_kv.h"
 #include "tests/bench_limits.h"
+#include "tests/bench_probe.h"
 #include "tests/bench_ram.h"
 #include "tests/bench_traffic.h"
 #include "tests/bench_words.h"
@@ -234,10 +234,9 @@ time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_
 {
 	static double ms[STEPS_MAX];
 	uint32_t ids[COMPUTE_BATCH];
+	uint64_t begin;
 
 	for (uint32_t s = 0; s < steps; s++) {
-		uint64_t begin;
-
 		for (uint32_t i = 0; i < n; i++)
 			ids[i] =
 			    (uint32_t)((gpu_random(&seed) + 1) * 0.499f * (float)m->vocabulary);
@@ -335,6 +334,7 @@ time_contexts(struct compute *compute, const struct model *m, const struct words
 		    "one token, graph, at %-6u %8.3f ms  %7.1f tokens/s; %.0f MB take %.3f ms at "
 		    "least: ratio %.3f\n",
 		    context, ms, 1e3 / ms, bench_traffic_bytes(&traffic) / 1e6, least, least / ms);
+		bench_probe_print();
 	}
 }
 
@@ -366,8 +366,8 @@ main(int argc, char **argv)
 	struct device_memory trunk, kv;
 	struct bench_rates rates;
 	struct compute *compute;
-	struct model m;
 	uint64_t begin, bytes;
+	struct model m;
 
 	if (read_words(argc, argv, &words) < 0) {
 		fprintf(stderr, "%s\n", err.text);
