@@ -307,6 +307,47 @@ bits_of_experts_do_not_depend_on_the_batch(void **state)
 	}
 }
 
+/* h[token] += down act of the experts slot..slot + n - 1 of those chosen. */
+static void
+out_run(const struct layer *l, uint32_t token, uint32_t slot, uint32_t n)
+{
+	struct cuda_moe moe = l->moe;
+	struct error err = { "" };
+
+	moe.h.at += (uint64_t)token * moe.h.stride;
+	moe.chosen += slot;
+	moe.act.rows.at += (uint64_t)slot * moe.act.rows.stride;
+	moe.act.fixed.at += (uint64_t)slot * moe.act.fixed.stride;
+	moe.top_k = n;
+	assert_int_equal(cuda_experts_out(NULL, &moe, 1, &err), 0);
+	assert_int_equal(cuda_finish(NULL, &err), 0);
+}
+
+static void
+each_experts_product_is_a_sum_of_its_own_added_in_order(void **state)
+{
+	(void)state;
+	for (size_t s = 0; s < N_SHAPES; s++) {
+		uint32_t hidden = shapes[s].hidden, top_k = shapes[s].top_k;
+		float *want = calloc(hidden, sizeof(*want));
+		struct layer l;
+
+		layer_open(&l, &shapes[s], 1);
+		layer_run(&l, 0, 1);
+		for (uint32_t k = 0; k < top_k; k++) {
+			memset(l.moe.h.at, 0, hidden * sizeof(float));
+			out_run(&l, 0, k, 1);
+			for (uint32_t i = 0; i < hidden; i++)
+				want[i] += l.moe.h.at[i];
+		}
+		memset(l.moe.h.at, 0, hidden * sizeof(float));
+		out_run(&l, 0, 0, top_k);
+		assert_memory_equal(l.moe.h.at, want, hidden * sizeof(float));
+		free(want);
+		layer_close(&l);
+	}
+}
+
 /* An argument is a pattern: the tests to run. */
 int
 main(int argc, char **argv)
@@ -314,6 +355,7 @@ main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(experts_of_any_types_and_widths_agree_with_double),
 		cmocka_unit_test(bits_of_experts_do_not_depend_on_the_batch),
+		cmocka_unit_test(each_experts_product_is_a_sum_of_its_own_added_in_order),
 	};
 	int failed;
 

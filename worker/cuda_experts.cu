@@ -38,7 +38,7 @@ static __device__ __forceinline__ float
 times_row(const struct experts_in &p, const struct staged_rows &rows, const uint8_t *row,
 	  uint8_t *room, const struct vectors &x)
 {
-	warp_rows<1, false, row_from> mine = { { row }, p.plan, room, rows, 1, 0 };
+	warp_rows<1, row_from> mine = { { row }, p.plan, room, rows, 1, 0 };
 	float sum[1] = {};
 
 	__syncwarp();
@@ -97,7 +97,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 		struct pair_from from = { gates + row * moe.row_bytes[ROLE_GATE],
 					  ups + row * moe.row_bytes[ROLE_UP] };
 
-		return warp_rows<2, false, pair_from>{
+		return warp_rows<2, pair_from>{
 			from,   p.plan, room + turn % p.plan.buffers * p.plan.buffer_bytes,
 			p.gate, 1,      0
 		};
@@ -109,7 +109,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 	PROBE(PROBE_LOADED);
 #pragma unroll 1
 	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
-		warp_rows<2, false, pair_from> mine = pair(turn);
+		warp_rows<2, pair_from> mine = pair(turn);
 		float sums[2] = {}, gate, up;
 
 		if constexpr (ALIKE) {
@@ -191,6 +191,25 @@ struct experts_out {
 	struct staged_rows down;
 };
 
+/* sum + each segment's sum, one after the other. */
+static __device__ __forceinline__ float
+segments_add(float sum, struct segment_parts parts, uint32_t segments)
+{
+#pragma unroll 1
+	for (uint32_t first = 0; first < segments; first += SEGMENTS_AT_ONCE) {
+		float of_all = segments_sum(parts.from(first), segments - first);
+
+#pragma unroll
+		for (uint32_t k = 0; k < SEGMENTS_AT_ONCE; k++) {
+			float of_one = __shfl_sync(0xffffffffu, of_all, 4 * k);
+
+			if (first + k < segments)
+				sum += of_one;
+		}
+	}
+	return sum;
+}
+
 /* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
 static __global__ void
 __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PROBE_PARAM)
@@ -202,7 +221,9 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	uint64_t token = blockIdx.y, first = token * moe.top_k;
 	const uint8_t **where = (const uint8_t **)(out_memory + p.plan.own_at); /* (top_k) */
 	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
-	float sums[1] = {}, before = 0, *out;
+	const struct segment_parts parts = { (float *)(where + (moe.top_k + 1) / 2 * 2) +
+					     warp * moe.top_k * SEGMENT_PITCH };
+	float sum = 0, *out;
 
 	PROBE_BEGIN();
 	/* The choice was made before the kernel before this one let it begin. */
@@ -211,7 +232,7 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	__syncthreads();
 	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
 	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<1, true, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
+	warp_rows<1, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
 
 	if (row < moe.hidden)
 		mine.stage(0, 0);
@@ -223,12 +244,13 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	if (row >= moe.hidden)
 		return;
 	out = moe.h.at + token * moe.h.stride + row;
+	for (uint32_t k = 0; k < moe.top_k; k++)
+		parts.from(k).at[lane] = 0;
+	sum = __ldcg(out);
+	mine.segments_times(vectors_of(p.plan, out_memory), parts);
+	sum = segments_add(sum, parts, moe.top_k);
 	if (lane == 0)
-		before = __ldcg(out);
-	mine.all_times(vectors_of(p.plan, out_memory), sums);
-	before += warp_sums(sums);
-	if (lane == 0)
-		*out = before;
+		*out = sum;
 	PROBE_END();
 }
 
@@ -245,7 +267,8 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 	wants.segments = moe->top_k;
 	wants.buffers = 1;
 	wants.warps = OUT_WARPS;
-	wants.own_bytes = moe->top_k * sizeof(void *);
+	wants.own_bytes = (moe->top_k + 1) / 2 * 2 * sizeof(void *) +
+			  OUT_WARPS * moe->top_k * SEGMENT_PITCH * sizeof(float);
 	wants.types = &moe->type[ROLE_DOWN];
 	wants.n_types = 1;
 	p.moe = *moe;

@@ -144,7 +144,7 @@ struct cuda_moe {
 int cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 /* act = weight * silu(gate x) * (up x) of each chosen expert. */
 int cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
-/* h += sum of down act, in the order of chosen. */
+/* h += down act of each chosen expert, each a sum of its own, in the order of chosen. */
 int cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 
 /* Waits for all that was launched.  -EIO: some of it failed. */

@@ -134,7 +134,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 		return n < unit.rows ? unit.first + n * unit.staged.row_bytes : unit.first;
 	};
 	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<N, false, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
+	warp_rows<N, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
 
 	PROBE_BEGIN();
 	let_next_begin();

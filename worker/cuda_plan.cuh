@@ -58,6 +58,17 @@ pitch_of(const struct cuda_wants *wants, uint32_t columns)
 	return (most + 30) / 16 * 16; /* from a multiple of 16 to one */
 }
 
+/* Slices are of whole turns of a warp, so that the order of additions is the same however a row is
+ * sliced: at a quantised type four blocks, at floats 32 pieces. */
+static inline uint32_t
+turn_columns(const struct cuda_wants *wants)
+{
+	for (uint32_t i = 0; i < wants->n_types; i++)
+		if (!type_is_floats(wants->types[i]))
+			return 4 * CUDA_FIXED_BLOCK;
+	return CUDA_FIXED_BLOCK;
+}
+
 /* Rows in `bytes`: whole ones of all segments, of as many as fit, or slices of one. */
 static inline void
 plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes)
@@ -68,9 +79,9 @@ plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes
 	plan->slice = wants->columns;
 	one = rows * pitch_of(wants, plan->slice);
 	if (one > bytes) {
-		uint64_t block = rows * pitch_of(wants, CUDA_FIXED_BLOCK);
+		uint32_t turn = turn_columns(wants);
 
-		plan->slice = (uint32_t)(bytes / block) * CUDA_FIXED_BLOCK;
+		plan->slice = (uint32_t)(bytes / (rows * pitch_of(wants, turn))) * turn;
 		one = rows * pitch_of(wants, plan->slice);
 	}
 	plan->at_once = one ? (uint32_t)(bytes / one) : 0;

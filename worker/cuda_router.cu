@@ -154,7 +154,7 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	float *room = (float *)(route_memory + p.plan.own_at), sums[1] = {};
 	const uint8_t *at = (const uint8_t *)moe.router.at + (uint64_t)row * p.rows.row_bytes;
 	auto from = [&](uint32_t, uint32_t) { return at; };
-	warp_rows<1, false, decltype(from)> mine = {
+	warp_rows<1, decltype(from)> mine = {
 		from,
 		p.plan,
 		route_memory + p.plan.rows_at + threadIdx.x / 32 * p.plan.warp_bytes,

@@ -15,6 +15,34 @@ warp_sum(float value)
 	return value;
 }
 
+/* The lanes' parts of segments' sums, in shared memory.  The pitch: segments_sum reads of eight
+ * segments at once, from different banks. */
+#define SEGMENT_PITCH 36u
+#define SEGMENTS_AT_ONCE 8u
+
+struct segment_parts {
+	float *at; /* (segments, SEGMENT_PITCH) */
+
+	__device__ __forceinline__ struct segment_parts
+	from(uint32_t segment) const
+	{
+		return segment_parts{ at + segment * SEGMENT_PITCH };
+	}
+};
+
+/* The sums over lanes of up to SEGMENTS_AT_ONCE segments, added in the order of warp_sum: segment
+ * k's in lanes 4 * k to 4 * k + 3. */
+static __device__ __forceinline__ float
+segments_sum(struct segment_parts parts, uint32_t segments)
+{
+	uint32_t lane = threadIdx.x % 32;
+	const float *p = parts.from(min(lane / 4, segments - 1)).at + lane % 4;
+	float sum = ((p[0] + p[16]) + (p[8] + p[24])) + ((p[4] + p[20]) + (p[12] + p[28]));
+
+	sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+	return sum + __shfl_xor_sync(0xffffffffu, sum, 1);
+}
+
 /* Vectors in shared memory, one behind the other, in the forms that a launch needs. */
 struct vectors {
 	const uint8_t *fixed;
@@ -90,96 +118,141 @@ fixed_times(const uint8_t *length, const typename T::lane &lane, const struct fi
 	return sum;
 }
 
-/* Adds to a lane's sums its share of N products over `segments` segments, each a row of `columns`
- * for each product and a vector: the whole warp's sums are the products.  row(k, n) is where
- * product n's row of segment k lies.  The order of a product's additions depends on type and shape
- * alone, not on N.  MANY: there may be more than one segment. */
-template <class T, int N, bool WIDE, bool MANY, class Row>
+/* Adds to a lane's sums its share of N products of rows of `columns` with a vector: the whole
+ * warp's sums are the products.  row(n) is where product n's row lies.  The order of a product's
+ * additions depends on type and shape alone, not on N. */
+template <class T, int N, bool WIDE, class Row>
 static __device__ __forceinline__ void
-fixed_rows_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
-		 float (&sums)[N])
+fixed_rows_times(const Row &row, const struct vectors &x, uint32_t columns, float (&sums)[N])
+{
+	uint32_t part = threadIdx.x % 8;
+	const struct fixed_part place = fixed_part_of<T>(part);
+	const typename T::lane lane = T::lane_of(part);
+
+#pragma unroll 1
+	for (uint32_t block = threadIdx.x % 32 / 8; 8 * block + part < columns / 32; block += 4) {
+		struct fixed_columns v;
+
+		fixed_load<T>(x.fixed + block * CUDA_FIXED_BLOCK_BYTES, place, &v);
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			sums[n] =
+			    fixed_times<T, WIDE>(row(n) + block * T::LENGTH, lane, v, sums[n]);
+	}
+}
+
+/* Of several segments, each a row and a vector: a lane's share of segment k's product is added to
+ * parts.from(k).at[lane].  Where a row is shorter than the warp is wide, lanes take of the
+ * next segment and add to others' shares: each is what fixed_rows_times makes. */
+template <class T, bool WIDE, class Row>
+static __device__ __forceinline__ void
+fixed_segments_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
+		     struct segment_parts &parts)
 {
 	uint32_t part = threadIdx.x % 8, block = threadIdx.x % 32 / 8, segment = 0;
 	uint32_t blocks = (columns + CUDA_FIXED_BLOCK - 1) / CUDA_FIXED_BLOCK;
+	uint32_t step = blocks < 4 ? blocks : (blocks + 3) / 4 * 4;
 	const struct fixed_part place = fixed_part_of<T>(part);
 	const typename T::lane lane = T::lane_of(part);
 
 #pragma unroll 1
 	for (;; block += 4) {
 		struct fixed_columns v;
+		float *sum;
 
-		for (; MANY && block >= blocks && segment < segments; segment++)
-			block -= blocks;
-		if (MANY ? segment == segments : block >= blocks)
+		for (; block >= step && segment < segments; segment++)
+			block -= step;
+		if (segment == segments)
 			break;
-		if (T::BLOCK < CUDA_FIXED_BLOCK && 8 * block + part >= columns / T::BLOCK)
+		if (8 * block + part >= columns / 32)
 			continue;
 		fixed_load<T>(x.fixed + segment * x.fixed_stride + block * CUDA_FIXED_BLOCK_BYTES,
 			      place, &v);
-#pragma unroll
-		for (int n = 0; n < N; n++)
-			sums[n] = fixed_times<T, WIDE>(row(segment, n) + block * T::LENGTH, lane, v,
-						       sums[n]);
+		sum = parts.from(segment).at + block % 4 * 8 + part;
+		*sum = fixed_times<T, WIDE>(row(segment) + block * T::LENGTH, lane, v, *sum);
 	}
 }
 
 /* The same of types of floats. */
 template <class T, int N, bool WIDE, class Row>
 static __device__ __forceinline__ void
-float_rows_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
-		 float (&sums)[N])
+float_rows_times(const Row &row, const float *v, uint32_t columns, float (&sums)[N])
 {
 	uint32_t pieces = columns / T::PIECE, loose = pieces * T::PIECE + threadIdx.x % 32;
 
 #pragma unroll 1
-	for (uint32_t segment = 0; segment < segments; segment++) {
-		const float *v = x.floats + segment * x.floats_stride;
-
-#pragma unroll 1
-		for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
+	for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
 #pragma unroll
-			for (int n = 0; n < N; n++) {
-				float w[T::PIECE], sum = 0;
+		for (int n = 0; n < N; n++) {
+			float w[T::PIECE], sum = 0;
 
-				T::template unpack<WIDE>(row(segment, n), piece, w);
+			T::template unpack<WIDE>(row(n), piece, w);
 #pragma unroll
-				for (int i = 0; i < T::PIECE; i++)
-					sum = fmaf(w[i], v[piece * T::PIECE + i], sum);
-				sums[n] += sum;
-			}
+			for (int i = 0; i < T::PIECE; i++)
+				sum = fmaf(w[i], v[piece * T::PIECE + i], sum);
+			sums[n] += sum;
 		}
+	}
 #pragma unroll
-		for (int n = 0; n < N; n++)
-			if (loose < columns)
-				sums[n] = fmaf(T::one(row(segment, n), loose), v[loose], sums[n]);
+	for (int n = 0; n < N; n++)
+		if (loose < columns)
+			sums[n] = fmaf(T::one(row(n), loose), v[loose], sums[n]);
+}
+
+template <class T, bool WIDE, class Row>
+static __device__ __forceinline__ void
+float_segments_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
+		     struct segment_parts &parts)
+{
+#pragma unroll 1
+	for (uint32_t k = 0; k < segments; k++) {
+		float *part = parts.from(k).at + threadIdx.x % 32, sum[1] = { *part };
+
+		float_rows_times<T, 1, WIDE>([&](uint32_t) { return row(k); },
+					     x.floats + k * x.floats_stride, columns, sum);
+		*part = sum[0];
 	}
 }
 
-template <class T, int N, bool WIDE, bool MANY, class Row>
+template <class T, int N, bool WIDE, class Row>
+static __device__ __forceinline__ void
+rows_times(const Row &row, const struct vectors &x, uint32_t, uint32_t columns, float (&sums)[N])
+{
+	auto of_one = [&](uint32_t n) { return row(0, n); };
+
+	if constexpr (T::FLOATS)
+		float_rows_times<T, N, WIDE>(of_one, x.floats, columns, sums);
+	else
+		fixed_rows_times<T, N, WIDE>(of_one, x, columns, sums);
+}
+
+template <class T, int N, bool WIDE, class Row>
 static __device__ __forceinline__ void
 rows_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
-	   float (&sums)[N])
+	   struct segment_parts &parts)
 {
+	auto of_segment = [&](uint32_t k) { return row(k, 0); };
+
 	if constexpr (T::FLOATS)
-		float_rows_times<T, N, WIDE>(row, x, segments, columns, sums);
+		float_segments_times<T, WIDE>(of_segment, x, segments, columns, parts);
 	else
-		fixed_rows_times<T, N, WIDE, MANY>(row, x, segments, columns, sums);
+		fixed_segments_times<T, WIDE>(of_segment, x, segments, columns, parts);
 }
 
 /* The same for a type known at run time only; the branches are the same for the whole warp.
  * `whole`: all rows lie at multiples of 16. */
-template <int N, bool MANY, class Row>
+template <int N, class Row, class Sums>
 static __device__ __forceinline__ void
 any_rows_times(uint32_t type, bool whole, const Row &row, const struct vectors &x,
-	       uint32_t segments, uint32_t columns, float (&sums)[N])
+	       uint32_t segments, uint32_t columns, Sums &sums)
 {
 	switch (type) {
-#define ROWS_CASE(T)                                                                            \
-	case T::TYPE:                                                                           \
-		if (T::WHOLE && whole)                                                          \
-			rows_times<T, N, T::WHOLE != 0, MANY>(row, x, segments, columns, sums); \
-		else                                                                            \
-			rows_times<T, N, false, MANY>(row, x, segments, columns, sums);         \
+#define ROWS_CASE(T)                                                                      \
+	case T::TYPE:                                                                     \
+		if (T::WHOLE && whole)                                                    \
+			rows_times<T, N, T::WHOLE != 0>(row, x, segments, columns, sums); \
+		else                                                                      \
+			rows_times<T, N, false>(row, x, segments, columns, sums);         \
 		break;
 		CUDA_TYPES(ROWS_CASE)
 #undef ROWS_CASE

@@ -18,7 +18,7 @@ struct cuda_plan {
 	uint32_t buffers; /* rows of how many products are there at once */
 	uint32_t buffer_bytes, warp_bytes;
 	uint32_t pitch;   /* of a row, or the slice of it that is there at once */
-	uint32_t slice;   /* columns: all, or a multiple of CUDA_FIXED_BLOCK */
+	uint32_t slice;   /* columns: all, or whole turns of a warp */
 	uint32_t at_once; /* segments that are there at once */
 	uint32_t bytes;
 };
@@ -36,8 +36,8 @@ vectors_of(const struct cuda_plan &plan, const uint8_t *memory)
 			(uint32_t)CUDA_FIXED_BYTES(plan.columns), (plan.columns + 3) / 4 * 4 };
 }
 
-/* A warp's products: N rows of each of `segments` segments (one if not MANY), from(k, n) each. */
-template <int N, bool MANY, class From> struct warp_rows {
+/* A warp's products: N rows of a segment, or one of each of `segments`; from(k, n) each. */
+template <int N, class From> struct warp_rows {
 	From from;
 	const struct cuda_plan &plan;
 	uint8_t *room;
@@ -81,9 +81,11 @@ template <int N, bool MANY, class From> struct warp_rows {
 		}
 	}
 
-	/* Adds the products of what is staged. */
+	/* Adds the products of what is staged, to a lane's sums, or to parts of segments from
+	 * `first` on. */
+	template <class Sums>
 	__device__ __forceinline__ void
-	times(uint32_t first, uint32_t slice, struct vectors x, float (&sums)[N])
+	times(uint32_t first, uint32_t slice, struct vectors x, Sums &sums)
 	{
 		uint32_t begin = slice * rows.slice_bytes, column = slice * plan.slice;
 		auto row = [&](uint32_t k, int n) {
@@ -94,29 +96,47 @@ template <int N, bool MANY, class From> struct warp_rows {
 
 		x.fixed += first * x.fixed_stride + fixed_block(column);
 		x.floats += first * x.floats_stride + column;
-		any_rows_times<N, MANY>(rows.type, odd == 0, row, x,
-					min(plan.at_once, segments - first),
-					min(plan.slice, plan.columns - column), sums);
+		any_rows_times<N>(rows.type, odd == 0, row, x, min(plan.at_once, segments - first),
+				  min(plan.slice, plan.columns - column), sums);
 	}
 
-	/* Of all, the first being staged.  A lane's share. */
+	/* A lane's share of a segment's products, the first slice being staged. */
 	__device__ __forceinline__ void
 	all_times(const struct vectors &x, float (&sums)[N])
+	{
+		uint32_t slices = (plan.columns + plan.slice - 1) / plan.slice, slice = 0;
+
+		for (;;) {
+			copies_wait();
+			__syncwarp();
+			times(0, slice, x, sums);
+			if (++slice == slices)
+				return;
+			__syncwarp();
+			stage(0, slice);
+		}
+	}
+
+	/* Of all segments, to parts that are 0 yet. */
+	__device__ __forceinline__ void
+	segments_times(const struct vectors &x, struct segment_parts parts)
 	{
 		uint32_t slices = (plan.columns + plan.slice - 1) / plan.slice;
 		uint32_t first = 0, slice = 0;
 
 		for (;;) {
+			struct segment_parts at = parts.from(first);
+
 			copies_wait();
 			__syncwarp();
-			times(first, slice, x, sums);
+			times(first, slice, x, at);
+			__syncwarp();
 			if (++slice == slices) {
 				slice = 0;
 				first += plan.at_once;
 			}
 			if (first >= segments)
 				return;
-			__syncwarp();
 			stage(first, slice);
 		}
 	}
