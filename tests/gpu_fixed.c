@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP 32u
-#define HIGH 256u /* where a block's parts begin */
-#define UNITS 512u
-#define SUMS 544u
+#define GROUP 16u
+#define HIGH 256u   /* where a block's parts begin */
+#define GROUPS 512u /* 4 bytes unit, 4 bytes sum each */
 
 static void
 column_check(const uint8_t *block, uint32_t column, float x, int32_t *sum)
@@ -17,7 +16,7 @@ column_check(const uint8_t *block, uint32_t column, float x, int32_t *sum)
 	int32_t v = (int8_t)block[place] + 256 * (int8_t)block[HIGH + place];
 	float unit;
 
-	memcpy(&unit, block + UNITS + column / GROUP * 4, sizeof(unit));
+	memcpy(&unit, block + GROUPS + column / GROUP * 8, sizeof(unit));
 	*sum += v;
 	if (fabsf((float)v * unit - x) <= unit * 0.51f)
 		return;
@@ -38,9 +37,9 @@ gpu_fixed_check(const struct cuda_vectors *vectors, uint64_t n, uint32_t columns
 		uint32_t column = i % CUDA_FIXED_BLOCK;
 
 		column_check(block, column, row[i], &sum);
-		if (i % 16 < 15)
+		if (i % GROUP < GROUP - 1)
 			continue;
-		memcpy(&want, block + SUMS + column / 16 * 4, sizeof(want));
+		memcpy(&want, block + GROUPS + column / GROUP * 8 + 4, sizeof(want));
 		if (sum != want) {
 			fprintf(stderr, "columns up to %u add up to %d, their sum is %d\n", i, sum,
 				want);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define GROUP 32u
+#define GROUP 16u
 #define SUM_ERROR 2e-6
 
 static uint32_t

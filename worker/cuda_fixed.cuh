@@ -1,10 +1,11 @@
-/* Vectors in fixed point.  A group of 32 columns has a unit, max|x| / 32512; a column is the
+/* Vectors in fixed point.  A group of 16 columns has a unit, max|x| / 32512; a column is the
  * integer v = x / unit, rounded, as two signed bytes: 256 * high + low.  So bytes of weights are
  * multiplied by integers, exactly, and what is lost is 2^-16 of a group's largest column.
  *
- * A vector lies in blocks of 256 columns: 256 low bytes, 256 high bytes, 8 units, 16 sums of v over
- * 16 columns each.  Runs of 16 columns lie so that eight lanes of a warp, each with the next piece
- * of a row of any type, read from different banks. */
+ * A vector lies in blocks of 256 columns: 256 low bytes, 256 high bytes, and of each of 16 groups
+ * the unit and the sum of v.  Groups' bytes lie so that eight lanes of a warp, each with the next
+ * piece of a row of any type, read from different banks; the 16 bytes behind a block do the same
+ * for units and sums of two blocks (Q4_K, Q5_K). */
 #ifndef HEARTH_WORKER_CUDA_FIXED_CUH
 #define HEARTH_WORKER_CUDA_FIXED_CUH
 
@@ -12,10 +13,22 @@
 
 #define FIXED_LARGEST 32512.0f
 #define FIXED_HIGH 256u /* where a block's parts begin */
-#define FIXED_UNITS 512u
-#define FIXED_SUMS (FIXED_UNITS + 8 * 4)
+#define FIXED_GROUPS 512u
 
-static_assert(FIXED_SUMS + 16 * 4 == CUDA_FIXED_BLOCK_BYTES, "a block's parts");
+struct fixed_group {
+	float unit;
+	int32_t sum;
+};
+
+static_assert(FIXED_GROUPS + 16 * sizeof(struct fixed_group) + 16 == CUDA_FIXED_BLOCK_BYTES,
+	      "a block's parts");
+
+/* Of the group of `column`, in its block. */
+static __device__ __forceinline__ uint32_t
+fixed_group_place(uint32_t column)
+{
+	return FIXED_GROUPS + column % CUDA_FIXED_BLOCK / 16 * (uint32_t)sizeof(struct fixed_group);
+}
 
 static __device__ __forceinline__ uint32_t
 fixed_block(uint32_t column)
@@ -42,7 +55,7 @@ bytes_of(uint32_t n, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 }
 
 /* Four columns of each lane into a vector, `column` a multiple of 4: by a whole warp, of which
- * eight lanes at a multiple of 8 have the columns of a group.  `store`: the same for a group. */
+ * four lanes at a multiple of 4 have the columns of a group.  `store`: the same for a group. */
 static __device__ __forceinline__ void
 fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 {
@@ -55,7 +68,7 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	uint32_t a, b, c, d, sum; /* of a NaN anything, so it may run over */
 
 #pragma unroll
-	for (int step = 4; step > 0; step /= 2)
+	for (int step = 2; step > 0; step /= 2)
 		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
 	largest = __uint_as_float(top);
 	inverse = largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
@@ -73,10 +86,8 @@ fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 	*(uint32_t *)(block + FIXED_HIGH + fixed_place(column)) =
 	    bytes_of(1, a + 128, b + 128, c + 128, d + 128);
 	if (column % 16 == 0)
-		*(uint32_t *)(block + FIXED_SUMS + column % CUDA_FIXED_BLOCK / 16 * 4) = sum;
-	if (column % 32 == 0)
-		*(float *)(block + FIXED_UNITS + column % CUDA_FIXED_BLOCK / 32 * 4) =
-		    largest * (1.0f / FIXED_LARGEST);
+		*(uint2 *)(block + fixed_group_place(column)) =
+		    make_uint2(__float_as_uint(largest * (1.0f / FIXED_LARGEST)), sum);
 }
 
 #endif

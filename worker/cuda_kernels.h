@@ -53,7 +53,7 @@ struct cuda_rows {
 /* Rows in fixed point, CUDA_FIXED_BYTES(columns) or more each.  Where `columns` is no multiple of
  * 32 no matrix over them is of a quantised type, and what lies there is not for use. */
 #define CUDA_FIXED_BLOCK 256u /* columns */
-#define CUDA_FIXED_BLOCK_BYTES 608u
+#define CUDA_FIXED_BLOCK_BYTES 656u
 #define CUDA_FIXED_BYTES(columns) \
 	(((columns) + CUDA_FIXED_BLOCK - 1) / CUDA_FIXED_BLOCK * CUDA_FIXED_BLOCK_BYTES)
 

@@ -52,7 +52,7 @@ struct vectors {
 
 /* A lane's part of a vector in fixed point: where it lies in a block, and what is there. */
 struct fixed_part {
-	uint32_t run[2], unit, sum;
+	uint32_t run[2], group;
 };
 
 template <class T>
@@ -62,8 +62,7 @@ fixed_part_of(uint32_t part)
 	uint32_t column = T::place(part);
 
 	return fixed_part{ { fixed_place(column), fixed_place(column + T::SECOND) },
-			   FIXED_UNITS + column / 32 * 4,
-			   FIXED_SUMS + column / 16 * 4 };
+			   fixed_group_place(column) };
 }
 
 struct fixed_columns {
@@ -72,6 +71,15 @@ struct fixed_columns {
 	int32_t start[2];      /* what the weights' bias makes of them */
 };
 
+/* By one read. */
+static __device__ __forceinline__ struct fixed_group
+fixed_group_of(const uint8_t *block, uint32_t place)
+{
+	uint2 both = *(const uint2 *)(block + place);
+
+	return fixed_group{ __uint_as_float(both.x), (int32_t)both.y };
+}
+
 template <class T>
 static __device__ __forceinline__ void
 fixed_load(const uint8_t *block, const struct fixed_part &part, struct fixed_columns *to)
@@ -79,13 +87,13 @@ fixed_load(const uint8_t *block, const struct fixed_part &part, struct fixed_col
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		const uint8_t *run = block + part.run[r];
-		int32_t sum = *(const int32_t *)(block + part.sum + r * T::SECOND / 16 * 4);
+		struct fixed_group group = fixed_group_of(block, part.group + r * T::SECOND / 2);
 
 		to->low[r] = *(const uint4 *)run;
 		to->high[r] = *(const uint4 *)(run + FIXED_HIGH);
-		to->unit[r] = *(const float *)(block + part.unit + r * T::SECOND / 32 * 4);
-		to->sum[r] = to->unit[r] * (float)sum;
-		to->start[r] = -T::BIAS * T::TIMES * sum;
+		to->unit[r] = group.unit;
+		to->sum[r] = group.unit * (float)group.sum;
+		to->start[r] = -T::BIAS * T::TIMES * group.sum;
 		if (r == 1)
 			to->unit[r] *= 1.0f / T::TIMES;
 	}
