@@ -41,6 +41,21 @@ copy16(void *to, const void *from)
 #endif
 }
 
+/* The same of weights.  Through the first cache, which makes whole lines of what lanes and
+ * neighbouring rows ask for: over PCIe a part of a line takes as long as all of it. */
+static __device__ __forceinline__ void
+copy16_weights(void *to, const void *from)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
+			 (uint32_t)__cvta_generic_to_shared(to)),
+		     "l"(__cvta_generic_to_global(from))
+		     : "memory");
+#else
+	copy16(to, from);
+#endif
+}
+
 static __device__ __forceinline__ void
 copies_wait(void)
 {

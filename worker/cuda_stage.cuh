@@ -76,7 +76,7 @@ template <int N, class From> struct warp_rows {
 
 				at -= skew;
 				for (uint32_t i = 16 * (threadIdx.x % 32); i < end; i += 512)
-					copy16(to + i, at + i);
+					copy16_weights(to + i, at + i);
 			}
 		}
 	}

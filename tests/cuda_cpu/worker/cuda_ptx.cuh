@@ -23,6 +23,8 @@ copy16(void *to, const void *from)
 	cuda_cpu_copy16(to, &bytes);
 }
 
+DEFINE(void, copy16_weights, (void *to, const void *from), copy16(to, from))
+
 static inline int32_t
 dot4(uint32_t bytes, uint32_t with, int32_t sum)
 {
