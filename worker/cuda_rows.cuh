@@ -99,31 +99,41 @@ fixed_load(const uint8_t *block, const struct fixed_part &part, struct fixed_col
 	}
 }
 
-template <class T, bool WIDE>
+/* sum + the product with columns that lie so.  Each step is one rounded operation. */
+template <class T>
 static __device__ __forceinline__ float
-fixed_times(const uint8_t *length, const typename T::lane &lane, const struct fixed_columns &x,
-	    float sum)
+fixed_add(const struct quants &q, const struct fixed_columns &x, float sum)
 {
-	struct quants q;
-	float times[2];
+	float times = 0;
 
-	T::template unpack<WIDE>(length, lane, q);
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		int32_t low = x.start[r], high = 0;
+		float unit = T::SCALES ? q.scale[r] * x.unit[r] : x.unit[r];
 
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			low = dot4(q.bytes[r][i], word_of(x.low[r], i), low);
 			high = dot4(q.bytes[r][i], word_of(x.high[r], i), high);
 		}
-		times[r] =
-		    (float)(256 * high + low) * (T::SCALES ? q.scale[r] * x.unit[r] : x.unit[r]);
+		low += 256 * high;
+		times = r == 0 ? (float)low * unit : fmaf((float)low, unit, times);
 	}
-	sum = fmaf(q.d, times[0] + times[1], sum);
+	sum = fmaf(q.d, times, sum);
 	if constexpr (T::MINIMA)
 		sum = fmaf(-q.dmin, fmaf(q.minimum[1], x.sum[1], q.minimum[0] * x.sum[0]), sum);
 	return sum;
+}
+
+template <class T, bool WIDE>
+static __device__ __forceinline__ float
+fixed_times(const uint8_t *length, const typename T::lane &lane, const struct fixed_columns &x,
+	    float sum)
+{
+	struct quants q;
+
+	T::template unpack<WIDE>(length, lane, q);
+	return fixed_add<T>(q, x, sum);
 }
 
 /* Adds to a lane's sums its share of N products of rows of `columns` with a vector: the whole
