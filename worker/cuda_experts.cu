@@ -1,6 +1,7 @@
-/* The chosen experts of a token: gate and up to act, down to h. */
-#include "worker/cuda_kernels.h"
-#include "worker/cuda_plan.cuh"
+/* The chosen experts of a token: gate and up to act, down to h.  Of several tokens:
+ * cuda_grouped.cu.
+ */
+#include "worker/cuda_experts.cuh"
 
 #define IN_ROWS 32u /* of act: a block makes whole groups in fixed point */
 #define IN_WARPS 16u
@@ -47,26 +48,6 @@ times_row(const struct experts_in &p, const struct staged_rows &rows, const uint
 	return warp_sums(sum);
 }
 
-/* The block's act, from shared memory, in both forms; by one warp. */
-static __device__ __forceinline__ void
-act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float *act)
-{
-	uint32_t lane = threadIdx.x % 32;
-	bool mine = lane < IN_ROWS / 4;
-
-	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % 8),
-		    mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
-	if (first + lane < moe.width)
-		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
-}
-
-/* Past the first cache: places are written by copies, between kernels. */
-static __device__ __forceinline__ const uint8_t *
-role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
-{
-	return (const uint8_t *)__ldcg((const unsigned long long *)&moe.places[expert].role[role]);
-}
-
 /* A block has IN_ROWS of act of one chosen expert, a warp one of them a turn, of gate and up both:
  * so neither leaves the chip, x is read once, and groups in fixed point are made where act is.
  * ALIKE: gate and up are of one type. */
@@ -77,7 +58,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 	CUDA_SHARED(uint8_t, in_memory);
 	const struct cuda_moe &moe = p.moe;
 	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * IN_ROWS;
-	uint64_t slot = (uint64_t)blockIdx.z * moe.top_k + blockIdx.y;
+	uint32_t slot = blockIdx.y;
 	uint8_t *room = in_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
 	float *act = (float *)(in_memory + p.plan.own_at);
 	const struct vectors x = vectors_of(p.plan, in_memory);
@@ -105,7 +86,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 #pragma unroll 1
 	for (uint32_t turn = 0; ALIKE && turn < p.plan.buffers; turn++)
 		pair(turn).stage(0, 0);
-	vectors_load(p.plan, in_memory, moe.x, blockIdx.z);
+	vectors_load(p.plan, in_memory, moe.x, 0);
 	PROBE(PROBE_LOADED);
 #pragma unroll 1
 	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
@@ -127,15 +108,14 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 			up = times_row(p, p.up, mine.from.up, room, x);
 		}
 		if (lane == 0)
-			act[turn * IN_WARPS + warp] =
-			    first + turn * IN_WARPS + warp < moe.width
-				? gate / (1.0f + expf(-gate)) * up * weight
-				: 0;
+			act[turn * IN_WARPS + warp] = first + turn * IN_WARPS + warp < moe.width
+							  ? act_of(gate, up, weight)
+							  : 0;
 	}
 	PROBE(PROBE_MULTIPLIED);
 	__syncthreads();
 	if (warp == 0)
-		act_store(moe, slot, first, act);
+		act_store<IN_ROWS>(moe, slot, first, act);
 	PROBE_END();
 }
 
@@ -167,10 +147,12 @@ plan_in(const struct cuda_moe *moe, struct experts_in *p, struct error *err)
 extern "C" int
 cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err)
 {
-	dim3 grid((moe->width + IN_ROWS - 1) / IN_ROWS, moe->top_k, tokens);
+	dim3 grid((moe->width + IN_ROWS - 1) / IN_ROWS, moe->top_k);
 	struct experts_in p = {};
 	int r;
 
+	if (tokens > 1)
+		return cuda_grouped_in(stream, moe, tokens, err);
 	p.moe = *moe;
 	r = plan_in(moe, &p, err);
 	if (r)
@@ -191,25 +173,6 @@ struct experts_out {
 	struct staged_rows down;
 };
 
-/* sum + each segment's sum, one after the other. */
-static __device__ __forceinline__ float
-segments_add(float sum, struct segment_parts parts, uint32_t segments)
-{
-#pragma unroll 1
-	for (uint32_t first = 0; first < segments; first += SEGMENTS_AT_ONCE) {
-		float of_all = segments_sum(parts.from(first), segments - first);
-
-#pragma unroll
-		for (uint32_t k = 0; k < SEGMENTS_AT_ONCE; k++) {
-			float of_one = __shfl_sync(0xffffffffu, of_all, 4 * k);
-
-			if (first + k < segments)
-				sum += of_one;
-		}
-	}
-	return sum;
-}
-
 /* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
 static __global__ void
 __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PROBE_PARAM)
@@ -218,7 +181,6 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	const struct cuda_moe &moe = p.moe;
 	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint32_t row = blockIdx.x * OUT_WARPS + warp;
-	uint64_t token = blockIdx.y, first = token * moe.top_k;
 	const uint8_t **where = (const uint8_t **)(out_memory + p.plan.own_at); /* (top_k) */
 	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
 	const struct segment_parts parts = { (float *)(where + (moe.top_k + 1) / 2 * 2) +
@@ -228,7 +190,7 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	PROBE_BEGIN();
 	/* The choice was made before the kernel before this one let it begin. */
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += OUT_WARPS * 32)
-		where[k] = role_at(moe, __ldcg(moe.chosen + first + k), ROLE_DOWN);
+		where[k] = role_at(moe, __ldcg(moe.chosen + k), ROLE_DOWN);
 	__syncthreads();
 	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
 	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
@@ -239,11 +201,11 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	previous_done();
 	PROBE(PROBE_WAITED);
 	let_next_begin();
-	vectors_load(p.plan, out_memory, moe.act, first);
+	vectors_load(p.plan, out_memory, moe.act, 0);
 	PROBE(PROBE_LOADED);
 	if (row >= moe.hidden)
 		return;
-	out = moe.h.at + token * moe.h.stride + row;
+	out = moe.h.at + row;
 	for (uint32_t k = 0; k < moe.top_k; k++)
 		parts.from(k).at[lane] = 0;
 	sum = __ldcg(out);
@@ -261,6 +223,8 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 	struct experts_out p = {};
 	int r;
 
+	if (tokens > 1)
+		return cuda_grouped_out(stream, moe, tokens, err);
 	wants.columns = moe->width;
 	wants.vectors = moe->top_k;
 	wants.rows = 1;
@@ -277,6 +241,6 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 		return r;
 	p.down = staged_rows_of(&p.plan, moe->type[ROLE_DOWN], moe->row_bytes[ROLE_DOWN]);
 	return cuda_launch("experts_out_kernel", experts_out_kernel,
-			   dim3((moe->hidden + OUT_WARPS - 1) / OUT_WARPS, tokens), OUT_WARPS * 32,
-			   p.plan.bytes, stream, err, p);
+			   (moe->hidden + OUT_WARPS - 1) / OUT_WARPS, OUT_WARPS * 32, p.plan.bytes,
+			   stream, err, p);
 }

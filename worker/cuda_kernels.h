@@ -2,13 +2,13 @@
  * addresses that the device can read; a stream is a cudaStream_t; launchers wait for nothing and
  * return 0, or -EIO with the kernel's name and the reason.
  *
- * No output depends on how many tokens a launch computes: a token is one more row of the grid and
- * each sum has one order.  Grids depend on shapes only, never on data, so that a whole token can be
- * one captured graph.  Vectors are f32, (tokens, stride) with stride a multiple of 4, and those
- * that are multiplied by matrices of quantised types lie in fixed point too (cuda_fixed.cuh).
+ * No output depends on how many tokens a launch computes: each sum has one order.  Grids depend on
+ * shapes only, never on data, so that a whole token can be one captured graph.  Vectors are f32,
+ * (tokens, stride) with stride a multiple of 4, and those that are multiplied by matrices of
+ * quantised types lie in fixed point too (cuda_fixed.cuh).
  *
  * A layer is six kernels: cuda_multiply_normed, cuda_attend, cuda_multiply, cuda_route,
- * cuda_experts_in, cuda_experts_out. */
+ * cuda_experts_in, cuda_experts_out; for several tokens the last two are two each. */
 #ifndef HEARTH_WORKER_CUDA_KERNELS_H
 #define HEARTH_WORKER_CUDA_KERNELS_H
 
@@ -121,6 +121,13 @@ uint64_t cuda_arrived_counts(uint32_t heads, uint32_t at_once);
 int cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
 		uint32_t tokens, struct error *err);
 
+/* The choices of one expert among those of several tokens. */
+struct cuda_group {
+	uint32_t expert, first, count; /* members[first] to members[first + count - 1] */
+};
+
+#define CUDA_GROUPS(experts, pairs) ((experts) < (pairs) ? (experts) : (pairs))
+
 struct cuda_moe {
 	const struct expert_place *places; /* (experts), of this layer */
 	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
@@ -137,14 +144,20 @@ struct cuda_moe {
 	unsigned long long *used; /* (experts): each choice adds 1; NULL: not counted */
 	float *weights;           /* as chosen; they add up to 1 */
 	struct cuda_vectors act;  /* (tokens, top_k): each a row of `width`, weighted */
+	/* Of more than one token: */
+	struct cuda_group *groups; /* CUDA_GROUPS(experts, tokens * top_k); the last may be empty */
+	uint32_t *members;         /* (tokens * top_k): places in `chosen`, each once */
+	struct cuda_rows products; /* (tokens, top_k): each a row of `hidden` */
 };
 
 /* x, logits = router x, softmax over them, the top_k (the lower index first among equals), weights
  * renormalised. */
 int cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
-/* act = weight * silu(gate x) * (up x) of each chosen expert. */
+/* act = weight * silu(gate x) * (up x) of each chosen expert.  Each expert's rows are read once,
+ * however many tokens chose it. */
 int cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
-/* h += down act of each chosen expert, each a sum of its own, in the order of chosen. */
+/* h += down act of each chosen expert, each a sum of its own, in the order of chosen; behind
+ * cuda_experts_in. */
 int cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 
 /* Waits for all that was launched.  -EIO: some of it failed. */

@@ -159,6 +159,43 @@ fixed_rows_times(const Row &row, const struct vectors &x, uint32_t columns, floa
 	}
 }
 
+/* Products of N rows with up to M vectors: row n's with vector m at m * N + n. */
+template <int N, int M> struct many_sums {
+	float of[M * N];
+};
+
+/* The same with `count` vectors, each weight unpacked once. */
+template <class T, int N, int M, bool WIDE, class Row>
+static __device__ __forceinline__ void
+fixed_many_times(const Row &row, const struct vectors &x, uint32_t count, uint32_t columns,
+		 struct many_sums<N, M> &sums)
+{
+	uint32_t part = threadIdx.x % 8;
+	const struct fixed_part place = fixed_part_of<T>(part);
+	const typename T::lane lane = T::lane_of(part);
+
+#pragma unroll 1
+	for (uint32_t block = threadIdx.x % 32 / 8; 8 * block + part < columns / 32; block += 4) {
+		const uint8_t *at = x.fixed + block * CUDA_FIXED_BLOCK_BYTES;
+		struct quants q[N];
+
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			T::template unpack<WIDE>(row(n) + block * T::LENGTH, lane, q[n]);
+#pragma unroll
+		for (int m = 0; m < M; m++, at += x.fixed_stride) {
+			struct fixed_columns v;
+
+			if ((uint32_t)m >= count)
+				break;
+			fixed_load<T>(at, place, &v);
+#pragma unroll
+			for (int n = 0; n < N; n++)
+				sums.of[m * N + n] = fixed_add<T>(q[n], v, sums.of[m * N + n]);
+		}
+	}
+}
+
 /* Of several segments, each a row and a vector: a lane's share of segment k's product is added to
  * parts.from(k).at[lane].  Where a row is shorter than the warp is wide, lanes take of the
  * next segment and add to others' shares: each is what fixed_rows_times makes. */
@@ -217,6 +254,27 @@ float_rows_times(const Row &row, const float *v, uint32_t columns, float (&sums)
 			sums[n] = fmaf(T::one(row(n), loose), v[loose], sums[n]);
 }
 
+template <class T, int N, int M, bool WIDE, class Row>
+static __device__ __forceinline__ void
+float_many_times(const Row &row, const struct vectors &x, uint32_t count, uint32_t columns,
+		 struct many_sums<N, M> &sums)
+{
+#pragma unroll
+	for (int m = 0; m < M; m++) {
+		float of_one[N];
+
+		if ((uint32_t)m >= count)
+			break;
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			of_one[n] = sums.of[m * N + n];
+		float_rows_times<T, N, WIDE>(row, x.floats + m * x.floats_stride, columns, of_one);
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			sums.of[m * N + n] = of_one[n];
+	}
+}
+
 template <class T, bool WIDE, class Row>
 static __device__ __forceinline__ void
 float_segments_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
@@ -257,20 +315,33 @@ rows_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t 
 		fixed_segments_times<T, WIDE>(of_segment, x, segments, columns, parts);
 }
 
+template <class T, int N, bool WIDE, class Row, int M>
+static __device__ __forceinline__ void
+rows_times(const Row &row, const struct vectors &x, uint32_t count, uint32_t columns,
+	   struct many_sums<N, M> &sums)
+{
+	auto of_one = [&](uint32_t n) { return row(0, n); };
+
+	if constexpr (T::FLOATS)
+		float_many_times<T, N, M, WIDE>(of_one, x, count, columns, sums);
+	else
+		fixed_many_times<T, N, M, WIDE>(of_one, x, count, columns, sums);
+}
+
 /* The same for a type known at run time only; the branches are the same for the whole warp.
  * `whole`: all rows lie at multiples of 16. */
 template <int N, class Row, class Sums>
 static __device__ __forceinline__ void
-any_rows_times(uint32_t type, bool whole, const Row &row, const struct vectors &x,
-	       uint32_t segments, uint32_t columns, Sums &sums)
+any_rows_times(uint32_t type, bool whole, const Row &row, const struct vectors &x, uint32_t count,
+	       uint32_t columns, Sums &sums)
 {
 	switch (type) {
-#define ROWS_CASE(T)                                                                      \
-	case T::TYPE:                                                                     \
-		if (T::WHOLE && whole)                                                    \
-			rows_times<T, N, T::WHOLE != 0>(row, x, segments, columns, sums); \
-		else                                                                      \
-			rows_times<T, N, false>(row, x, segments, columns, sums);         \
+#define ROWS_CASE(T)                                                                   \
+	case T::TYPE:                                                                  \
+		if (T::WHOLE && whole)                                                 \
+			rows_times<T, N, T::WHOLE != 0>(row, x, count, columns, sums); \
+		else                                                                   \
+			rows_times<T, N, false>(row, x, count, columns, sums);         \
 		break;
 		CUDA_TYPES(ROWS_CASE)
 #undef ROWS_CASE

@@ -81,11 +81,11 @@ template <int N, class From> struct warp_rows {
 		}
 	}
 
-	/* Adds the products of what is staged, to a lane's sums, or to parts of segments from
-	 * `first` on. */
+	/* Adds the products of what is staged: of one segment with `count` vectors to a lane's
+	 * sums, or of `count` segments from `first` on to their parts. */
 	template <class Sums>
 	__device__ __forceinline__ void
-	times(uint32_t first, uint32_t slice, struct vectors x, Sums &sums)
+	times(uint32_t first, uint32_t slice, struct vectors x, uint32_t count, Sums &sums)
 	{
 		uint32_t begin = slice * rows.slice_bytes, column = slice * plan.slice;
 		auto row = [&](uint32_t k, int n) {
@@ -96,25 +96,34 @@ template <int N, class From> struct warp_rows {
 
 		x.fixed += first * x.fixed_stride + fixed_block(column);
 		x.floats += first * x.floats_stride + column;
-		any_rows_times<N>(rows.type, odd == 0, row, x, min(plan.at_once, segments - first),
+		any_rows_times<N>(rows.type, odd == 0, row, x, count,
 				  min(plan.slice, plan.columns - column), sums);
 	}
 
-	/* A lane's share of a segment's products, the first slice being staged. */
+	/* A lane's share of a segment's products with `count` vectors, the first slice being
+	 * staged.
+	 */
+	template <class Sums>
 	__device__ __forceinline__ void
-	all_times(const struct vectors &x, float (&sums)[N])
+	all_times(const struct vectors &x, uint32_t count, Sums &sums)
 	{
 		uint32_t slices = (plan.columns + plan.slice - 1) / plan.slice, slice = 0;
 
 		for (;;) {
 			copies_wait();
 			__syncwarp();
-			times(0, slice, x, sums);
+			times(0, slice, x, count, sums);
 			if (++slice == slices)
 				return;
 			__syncwarp();
 			stage(0, slice);
 		}
+	}
+
+	__device__ __forceinline__ void
+	all_times(const struct vectors &x, float (&sums)[N])
+	{
+		all_times(x, 1, sums);
 	}
 
 	/* Of all segments, to parts that are 0 yet. */
@@ -129,7 +138,7 @@ template <int N, class From> struct warp_rows {
 
 			copies_wait();
 			__syncwarp();
-			times(first, slice, x, at);
+			times(first, slice, x, min(plan.at_once, segments - first), at);
 			__syncwarp();
 			if (++slice == slices) {
 				slice = 0;
@@ -142,24 +151,32 @@ template <int N, class From> struct warp_rows {
 	}
 };
 
-/* The sum over the warp of each of two values: the first's in the lower 16 lanes. */
+/* The sum over the warp of each of N values, a power of two, added in the order of warp_sum: value
+ * n's in the 32 / N lanes from 32 / N * n on. */
+template <int STEP = 16, int N>
 static __device__ __forceinline__ float
-warp_sums(const float (&values)[2])
+warp_sums(const float (&values)[N])
 {
-	bool upper = threadIdx.x % 32 >= 16;
-	float mine = upper ? values[1] : values[0];
+	if constexpr (N == 1) {
+		float mine = values[0];
 
-	mine += __shfl_xor_sync(0xffffffffu, upper ? values[0] : values[1], 16);
 #pragma unroll
-	for (int step = 8; step > 0; step /= 2)
-		mine += __shfl_xor_sync(0xffffffffu, mine, step);
-	return mine;
-}
+		for (int step = STEP; step > 0; step /= 2)
+			mine += __shfl_xor_sync(0xffffffffu, mine, step);
+		return mine;
+	} else {
+		bool upper = threadIdx.x & STEP;
+		float half[N / 2];
 
-static __device__ __forceinline__ float
-warp_sums(const float (&values)[1])
-{
-	return warp_sum(values[0]);
+#pragma unroll
+		for (int i = 0; i < N / 2; i++) {
+			float other = upper ? values[i] : values[N / 2 + i];
+
+			half[i] = (upper ? values[N / 2 + i] : values[i]) +
+				  __shfl_xor_sync(0xffffffffu, other, STEP);
+		}
+		return warp_sums<STEP / 2>(half);
+	}
 }
 
 /* -- vectors -- */

@@ -70,6 +70,10 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->used = (unsigned long long *)take(
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->used);
 	ret->weights = (float *)take(base, &used, chosen * sizeof *ret->weights);
+	ret->groups = (struct cuda_group *)take(
+	    base, &used, CUDA_GROUPS(model->n_experts, chosen) * sizeof *ret->groups);
+	ret->members = (uint32_t *)take(base, &used, chosen * sizeof *ret->members);
+	ret->products = take_rows(base, &used, chosen, model->hidden);
 	ret->at_once = tokens_at_once(model);
 	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
 	ret->attend_arrived = (uint32_t *)take(base, &used,
@@ -198,6 +202,9 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	moe.used = scratch->used + (uint64_t)layer * model->n_experts;
 	moe.weights = scratch->weights;
 	moe.act = scratch->act;
+	moe.groups = scratch->groups;
+	moe.members = scratch->members;
+	moe.products = scratch->products;
 	moe.h = scratch->h;
 	return moe;
 }

@@ -18,6 +18,9 @@ struct cuda_scratch {
 	uint32_t *chosen;                /* (COMPUTE_BATCH, top_k) */
 	unsigned long long *used;        /* (layers, experts) how often chosen */
 	float *weights;
+	struct cuda_group *groups; /* for a batch, as members and products */
+	uint32_t *members;         /* (COMPUTE_BATCH * top_k) */
+	struct cuda_rows products; /* the same */
 	float *partial;
 	uint32_t *attend_arrived; /* of the splits; 0 between launches, as route_arrived */
 	uint32_t *route_arrived;  /* (COMPUTE_BATCH) */

@@ -1,0 +1,59 @@
+/* What kernels of the experts share, whichever way they read the rows: warp by warp in slices
+ * (cuda_experts.cu), or for several tokens at once (cuda_grouped.cu). */
+#ifndef HEARTH_WORKER_CUDA_EXPERTS_CUH
+#define HEARTH_WORKER_CUDA_EXPERTS_CUH
+
+#include "worker/cuda_kernels.h"
+#include "worker/cuda_plan.cuh"
+
+/* The launchers for several tokens. */
+int cuda_grouped_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+int cuda_grouped_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
+
+/* ROWS of act, 16 or 32, from shared memory, in both forms; by one warp. */
+template <uint32_t ROWS>
+static __device__ __forceinline__ void
+act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float *act)
+{
+	uint32_t lane = threadIdx.x % 32;
+	bool mine = lane < ROWS / 4;
+
+	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % (ROWS / 4)),
+		    mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
+	if (lane < ROWS && first + lane < moe.width)
+		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
+}
+
+/* Past the first cache: places are written by copies, between kernels. */
+static __device__ __forceinline__ const uint8_t *
+role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
+{
+	return (const uint8_t *)__ldcg((const unsigned long long *)&moe.places[expert].role[role]);
+}
+
+/* sum + each segment's sum, one after the other. */
+static __device__ __forceinline__ float
+segments_add(float sum, struct segment_parts parts, uint32_t segments)
+{
+#pragma unroll 1
+	for (uint32_t first = 0; first < segments; first += SEGMENTS_AT_ONCE) {
+		float of_all = segments_sum(parts.from(first), segments - first);
+
+#pragma unroll
+		for (uint32_t k = 0; k < SEGMENTS_AT_ONCE; k++) {
+			float of_one = __shfl_sync(0xffffffffu, of_all, 4 * k);
+
+			if (first + k < segments)
+				sum += of_one;
+		}
+	}
+	return sum;
+}
+
+static __device__ __forceinline__ float
+act_of(float gate, float up, float weight)
+{
+	return gate / (1.0f + expf(-gate)) * up * weight;
+}
+
+#endif
