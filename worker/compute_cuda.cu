@@ -288,7 +288,9 @@ open_device(struct compute *compute, struct error *err)
 	if (!r)
 		r = cuda_check(cudaStreamCreateWithFlags(&compute->stream, cudaStreamNonBlocking),
 			       "cudaStreamCreate", err);
-	snprintf(compute->kernels, sizeof compute->kernels, "cuda sm_%d%d", major, minor);
+	/* A KV cache of another form is not to be taken for this one. */
+	snprintf(compute->kernels, sizeof compute->kernels, "cuda sm_%d%d, 16-bit KV tiles", major,
+		 minor);
 	return r;
 }
 

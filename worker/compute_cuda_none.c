@@ -113,9 +113,11 @@ cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32
 }
 
 uint64_t
-cuda_arrived_counts(uint32_t heads, uint32_t at_once)
+cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
 	(void)heads;
+	(void)kv_heads;
+	(void)head_dim;
 	(void)at_once;
 	return 0;
 }

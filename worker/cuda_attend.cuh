@@ -1,282 +1,179 @@
-/* Attention of one warp: its tiles of ROWS positions against the heads of a block.  All heads of a
- * block share each row of keys and values that is loaded.  A row is up to 128 * CHUNKS floats; the
- * more of them, the fewer heads and warps a block has, so that shared memory and registers are the
- * same for every size of head. */
+/* Attention of one warp: its tiles of 32 positions against up to 8 heads that share their keys, by
+ * products of bytes, which are exact.
+ *
+ * A query's 8 heads are 16 rows of bytes, heads' high ones and low ones; a tile's keys or values
+ * are two matrices, of high and of low bytes.  A lane, g = lane / 4 and t = lane % 4, has the
+ * scores of head g with positions 8 * t .. of a tile, which are also the weights that it gives to
+ * the product with the values; of that it has head g, columns 8 * n + 2 * t and the next. */
 #ifndef HEARTH_WORKER_CUDA_ATTEND_CUH
 #define HEARTH_WORKER_CUDA_ATTEND_CUH
 
+#include "worker/cuda_fixed.cuh"
 #include "worker/cuda_ptx.cuh"
-#include "worker/cuda_rows.cuh"
 
-#define ROWS 8u /* positions of a tile */
+#define HEADS 8u       /* of a block */
+#define PIECE_TILES 2u /* tiles of a piece, which is loaded at once */
+#define CHUNK 4u       /* groups of values that a block adds up */
 
-/* How the lanes of a warp share scores (row, head): eight slices of the columns, and beside them
- * groups of rows and of heads.  Each lane has ROWS_EACH * HEADS_EACH sums over its slice. */
-template <int CHUNKS> struct shape {
-	static constexpr uint32_t HEADS = 8 / CHUNKS; /* of a block */
-	static constexpr uint32_t WARPS = HEADS;
-	static constexpr uint32_t COLUMNS = 128 * CHUNKS; /* of a row in shared memory */
-	static constexpr uint32_t HEAD_GROUPS = HEADS > 1 ? 2 : 1;
-	static constexpr uint32_t HEADS_EACH = HEADS / HEAD_GROUPS;
-	static constexpr uint32_t ROWS_EACH = 2 * HEAD_GROUPS;
-	static constexpr uint32_t SUMS = ROWS_EACH * HEADS_EACH;
-	static constexpr uint32_t LEFT = SUMS > 8 ? SUMS / 8 : 1; /* sums a lane ends up with */
+/* 8 numbers of a lane, in two bytes each, in the order of a tile's runs. */
+struct __align__(16) fixed_run
+{
+	uint32_t high[2], low[2];
 };
 
-/* A lane's group of rows begins here, and its group of heads. */
-template <int CHUNKS>
-static __device__ __forceinline__ uint32_t
-group_row(uint32_t lane)
-{
-	return lane / 8 % (ROWS / shape<CHUNKS>::ROWS_EACH) * shape<CHUNKS>::ROWS_EACH;
-}
-
-template <int CHUNKS>
-static __device__ __forceinline__ uint32_t
-group_head(uint32_t lane)
-{
-	return lane / 8 / (ROWS / shape<CHUNKS>::ROWS_EACH) * shape<CHUNKS>::HEADS_EACH;
-}
-
-/* The first of the sums of its group that a lane ends up with, where several lanes have the same.
- */
-template <int CHUNKS>
-static __device__ __forceinline__ uint32_t
-group_sum(uint32_t lane)
-{
-	return lane % 8 * shape<CHUNKS>::SUMS / 8 / shape<CHUNKS>::LEFT * shape<CHUNKS>::LEFT;
-}
-
-/* The first of the heads that those sums are of; they are of one row. */
-template <int CHUNKS>
-static __device__ __forceinline__ uint32_t
-first_head(uint32_t lane)
-{
-	return group_head<CHUNKS>(lane) + group_sum<CHUNKS>(lane) % shape<CHUNKS>::HEADS_EACH;
-}
-
-/* A warp's shared memory: one tile of keys, one of values, and what each row weighs. */
-template <int CHUNKS> struct __align__(16) warp_room
-{
-	float keys[ROWS][shape<CHUNKS>::COLUMNS];
-	float values[ROWS][shape<CHUNKS>::COLUMNS];
-	float weights[ROWS][shape<CHUNKS>::HEADS];
-	float factors[shape<CHUNKS>::HEADS];
-};
-
-/* Rows `from`..end of the cache, at most ROWS, start on their way as one group of copies. */
-template <int CHUNKS>
+/* (sum over the products of two 16-bit numbers) / 16: of a lane's head, two columns.  No more than
+ * 32 products of numbers up to 32639 are added up, so it fits. */
 static __device__ __forceinline__ void
-tile_load(float (*to)[shape<CHUNKS>::COLUMNS], const float *cache, uint32_t row, uint32_t from,
-	  uint32_t end)
+runs_product(const struct fixed_run &rows, const uint4 &run, float (&ret)[2])
 {
-	const uint64_t row_bytes = row * sizeof(float);
-	uint32_t column = 4 * (threadIdx.x % 32);
+	const uint32_t a[4] = { rows.high[0], rows.low[0], rows.high[1], rows.low[1] };
+	int32_t high[4] = {}, low[4] = {};
 
+	multiply_bytes(high, a, run.x, run.y);
+	multiply_bytes(low, a, run.z, run.w);
 #pragma unroll
-	for (uint32_t c = 0; c < CHUNKS; c++, column += 128) {
-		const uint8_t *at = (const uint8_t *)(cache + column) + from * row_bytes;
+	for (uint32_t i = 0; i < 2; i++) {
+		/* Unsigned: of a NaN anything, so it may run over. */
+		uint32_t sum = 256u * (uint32_t)high[i] + (uint32_t)(high[2 + i] + low[i]);
 
-		if (column >= row)
-			continue;
-		if (from + ROWS <= end) {
-#pragma unroll
-			for (uint32_t i = 0; i < ROWS; i++, at += row_bytes)
-				copy16(&to[i][column], at);
-		} else {
-#pragma unroll 1
-			for (uint32_t i = 0; from + i < end; i++, at += row_bytes)
-				copy16(&to[i][column], at);
-		}
-	}
-	copies_end_group();
-}
-
-/* A row from elsewhere in shared memory to its place in a tile. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-tile_put(float *to, const float *from)
-{
-	uint32_t column = 4 * (threadIdx.x % 32);
-
-#pragma unroll
-	for (uint32_t c = 0; c < CHUNKS; c++)
-		*(float4 *)(to + column + 128 * c) = *(const float4 *)(from + column + 128 * c);
-}
-
-/* sum[i * HEADS_EACH + j]: row i of the lane's group times head j of its group, over its slice. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-tile_products(const float (*keys)[shape<CHUNKS>::COLUMNS], const float (*q)[shape<CHUNKS>::COLUMNS],
-	      uint32_t steps, float (&sum)[shape<CHUNKS>::SUMS])
-{
-	using s = shape<CHUNKS>;
-	uint32_t lane = threadIdx.x % 32, column = 4 * (lane % 8);
-	uint32_t row = group_row<CHUNKS>(lane), head = group_head<CHUNKS>(lane);
-
-#pragma unroll
-	for (uint32_t step = 0; step < 4 * CHUNKS; step++) {
-		float4 k[s::ROWS_EACH];
-
-		if (step >= steps)
-			continue;
-#pragma unroll
-		for (uint32_t i = 0; i < s::ROWS_EACH; i++)
-			k[i] = *(const float4 *)&keys[row + i][column + 32 * step];
-#pragma unroll
-		for (uint32_t j = 0; j < s::HEADS_EACH; j++) {
-			float4 v = *(const float4 *)&q[head + j][column + 32 * step];
-#pragma unroll
-			for (uint32_t i = 0; i < s::ROWS_EACH; i++) {
-				float *to = &sum[i * s::HEADS_EACH + j];
-
-				*to = fmaf(k[i].x, v.x, *to);
-				*to = fmaf(k[i].y, v.y, *to);
-				*to = fmaf(k[i].z, v.z, *to);
-				*to = fmaf(k[i].w, v.w, *to);
-			}
-		}
+		ret[i] = (float)(int32_t)(16u * sum + (uint32_t)(low[2 + i] >> 4));
 	}
 }
 
-/* Adds N sums of two lanes that differ in BIT: each keeps the half that its bit says and gives the
- * other away; of one, both have the sum. */
-template <int BIT, int N, int SUMS>
+#define PRODUCT_UNIT 16.0f /* of runs_product */
+
+/* A lane's 8 positions of a tile: their units. */
 static __device__ __forceinline__ void
-halves_add(float (&sum)[SUMS])
+units_load(const struct cuda_kv_tile *tile, float (&ret)[8])
 {
-	bool upper = threadIdx.x & BIT;
+	const float4 *from = (const float4 *)tile->unit + 2 * (threadIdx.x % 4);
+	float4 a = from[0], b = from[1];
 
-	if (N == 1)
-		sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], BIT);
+	ret[0] = a.x, ret[1] = a.y, ret[2] = a.z, ret[3] = a.w;
+	ret[4] = b.x, ret[5] = b.y, ret[6] = b.z, ret[7] = b.w;
+}
+
+static __device__ __forceinline__ const uint4 *
+run_of(const struct cuda_kv_tile *tile, uint32_t n)
+{
+	return (const uint4 *)tile->run[n][threadIdx.x % 32];
+}
+
+/* score[i]: of head g and position 8 * t + i; adds a group's part.  `unit`: of the query's head,
+ * times PRODUCT_UNIT. */
+static __device__ __forceinline__ void
+keys_add(const struct cuda_kv_tile *tile, const struct fixed_run &q, float unit, float (&score)[8])
+{
+	float units[8];
+
+	units_load(tile, units);
 #pragma unroll
-	for (int i = 0; i < N / 2; i++) {
-		float keep = upper ? sum[i + N / 2] : sum[i];
-		float give = upper ? sum[i] : sum[i + N / 2];
+	for (uint32_t n = 0; n < 4; n++) {
+		float product[2];
 
-		sum[i] = keep + __shfl_xor_sync(0xffffffffu, give, BIT);
+		runs_product(q, *run_of(tile, n), product);
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++)
+			score[2 * n + i] =
+			    fmaf(product[i], unit * units[2 * n + i], score[2 * n + i]);
 	}
 }
 
-/* Adds the slices up; a lane ends with the sums from group_sum() on. */
-template <int SUMS>
-static __device__ __forceinline__ void
-slices_add(float (&sum)[SUMS])
-{
-	halves_add<4, SUMS>(sum);
-	halves_add<2, (SUMS > 2 ? SUMS / 2 : 1)>(sum);
-	halves_add<1, (SUMS > 4 ? SUMS / 4 : 1)>(sum);
-}
-
-/* The lanes with the same heads differ in these bits (and in those that have the same sum). */
-template <int CHUNKS>
-static __device__ __forceinline__ float
-rows_reduce(float value, float (*join)(float, float))
-{
-#pragma unroll
-	for (int step = 0; step < 3; step++)
-		value = join(value,
-			     __shfl_xor_sync(0xffffffffu, value, (CHUNKS == 8 ? 16 : 8) >> step));
-	return value;
-}
-
-static __device__ __forceinline__ float
-larger(float a, float b)
-{
-	return fmaxf(a, b);
-}
-
-static __device__ __forceinline__ float
-added(float a, float b)
-{
-	return a + b;
-}
-
-/* What a lane knows of its heads' positions so far: the greatest score, and its own rows' sum of
+/* What a lane knows of head g so far: the greatest score, and its own positions' sum of
  * exp2(score - greatest). */
-template <int CHUNKS> struct running {
-	float top[shape<CHUNKS>::LEFT], sum[shape<CHUNKS>::LEFT];
+struct running {
+	float top, sum;
 };
 
-/* Scores become weights in room->weights.  True: the greatest changed, and what was summed up
- * before counts room->factors now. */
-template <int CHUNKS>
-static __device__ __forceinline__ bool
-tile_weigh(const float *score, uint32_t valid, running<CHUNKS> &state, warp_room<CHUNKS> *room)
+/* The four lanes of a head. */
+static __device__ __forceinline__ float
+head_largest(float x)
 {
-	using s = shape<CHUNKS>;
-	uint32_t lane = threadIdx.x % 32, head = first_head<CHUNKS>(lane);
-	uint32_t row = group_row<CHUNKS>(lane) + group_sum<CHUNKS>(lane) / s::HEADS_EACH;
-	bool changed = false;
+	x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+	return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+static __device__ __forceinline__ float
+head_sum(float x)
+{
+	x += __shfl_xor_sync(0xffffffffu, x, 1);
+	return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/* Scores of a tile, of which the first `valid` positions count, become weights.  Returns what was
+ * summed up before counts now. */
+static __device__ __forceinline__ float
+scores_weigh(float (&score)[8], uint32_t valid, struct running *state)
+{
+	uint32_t first = 8 * (threadIdx.x % 4);
+	float top = -INFINITY, sum = 0, factor;
 
 #pragma unroll
-	for (uint32_t i = 0; i < s::LEFT; i++) {
-		float value = row < valid ? score[i] : -INFINITY;
-		float top = fmaxf(state.top[i], rows_reduce<CHUNKS>(value, larger));
-		float factor = exp2f(state.top[i] - top), weight = exp2f(value - top);
-
-		room->weights[row][head + i] = weight;
-		room->factors[head + i] = factor;
-		state.sum[i] = fmaf(state.sum[i], factor, weight);
-		state.top[i] = top;
-		changed = changed || factor != 1.0f;
+	for (uint32_t i = 0; i < 8; i++) {
+		score[i] = first + i < valid ? score[i] : -INFINITY;
+		top = fmaxf(top, score[i]);
 	}
-	return __any_sync(0xffffffffu, changed);
-}
-
-/* A lane has columns 4 * lane.. of each 128 of every head. */
-template <int CHUNKS> struct value_sums {
-	float4 of[shape<CHUNKS>::HEADS][CHUNKS];
-};
-
-template <int CHUNKS>
-static __device__ __forceinline__ void
-sums_scale(value_sums<CHUNKS> &sums, const float *factors)
-{
+	top = fmaxf(state->top, head_largest(top));
+	factor = exp2f(state->top - top);
 #pragma unroll
-	for (uint32_t h = 0; h < shape<CHUNKS>::HEADS; h++) {
-		float factor = factors[h];
-#pragma unroll
-		for (uint32_t c = 0; c < CHUNKS; c++) {
-			sums.of[h][c].x *= factor;
-			sums.of[h][c].y *= factor;
-			sums.of[h][c].z *= factor;
-			sums.of[h][c].w *= factor;
-		}
+	for (uint32_t i = 0; i < 8; i++) {
+		score[i] = exp2f(score[i] - top);
+		sum += score[i];
 	}
+	state->sum = fmaf(state->sum, factor, sum);
+	state->top = top;
+	return factor;
 }
 
-static __device__ __forceinline__ void
-add_scaled(float4 *to, float factor, const float4 &v)
+/* Weights times a group's units in fixed point, and the unit of that for head g. */
+static __device__ __forceinline__ struct fixed_run
+weights_fix(const struct cuda_kv_tile *tile, const float (&weight)[8], uint32_t valid, float *unit)
 {
-	to->x = fmaf(factor, v.x, to->x);
-	to->y = fmaf(factor, v.y, to->y);
-	to->z = fmaf(factor, v.z, to->z);
-	to->w = fmaf(factor, v.w, to->w);
+	uint32_t first = 8 * (threadIdx.x % 4), top = 0, v[8];
+	struct fixed_run ret;
+	float x[8], inverse;
+
+	units_load(tile, x);
+#pragma unroll
+	for (uint32_t i = 0; i < 8; i++) {
+		x[i] = first + i < valid ? x[i] * weight[i] : 0;
+		/* As integers: none is negative, and a NaN is the largest. */
+		top = max(top, __float_as_uint(x[i]));
+	}
+	top = max(top, __shfl_xor_sync(0xffffffffu, top, 1));
+	top = max(top, __shfl_xor_sync(0xffffffffu, top, 2));
+	inverse = fixed_inverse(__uint_as_float(top));
+	*unit = __uint_as_float(top) * (PRODUCT_UNIT / FIXED_LARGEST);
+#pragma unroll
+	for (uint32_t i = 0; i < 8; i++)
+		v[i] = fixed_one(x[i], inverse);
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		struct fixed_four four = { { v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3] },
+					   0 };
+
+		ret.high[i] = high_bytes(four);
+		ret.low[i] = low_bytes(four);
+	}
+	return ret;
 }
 
-template <int CHUNKS>
+/* sum[2 * n + i]: of head g, column 8 * n + 2 * t + i of a group of values. */
 static __device__ __forceinline__ void
-tile_values(const warp_room<CHUNKS> *room, uint32_t valid, value_sums<CHUNKS> &sums)
+values_add(const struct cuda_kv_tile *tile, const float (&weight)[8], uint32_t valid,
+	   float (&sum)[8])
 {
-	uint32_t column = 4 * (threadIdx.x % 32);
+	float unit;
+	struct fixed_run weights = weights_fix(tile, weight, valid, &unit);
 
 #pragma unroll
-	for (uint32_t i = 0; i < ROWS; i++) {
-		float weight[shape<CHUNKS>::HEADS];
+	for (uint32_t n = 0; n < 4; n++) {
+		float product[2];
 
-		if (i >= valid)
-			break;
+		runs_product(weights, *run_of(tile, n), product);
 #pragma unroll
-		for (uint32_t h = 0; h < shape<CHUNKS>::HEADS; h++)
-			weight[h] = room->weights[i][h];
-#pragma unroll
-		for (uint32_t c = 0; c < CHUNKS; c++) {
-			float4 v = *(const float4 *)&room->values[i][column + 128 * c];
-#pragma unroll
-			for (uint32_t h = 0; h < shape<CHUNKS>::HEADS; h++)
-				add_scaled(&sums.of[h][c], weight[h], v);
-		}
+		for (uint32_t i = 0; i < 2; i++)
+			sum[2 * n + i] = fmaf(product[i], unit, sum[2 * n + i]);
 	}
 }
 

@@ -1,15 +1,21 @@
-/* Grouped-query attention over an f32 cache.  The context is cut into splits by its length so far
- * alone, so that many blocks read it; one block computes a split for the heads that share its keys,
- * and the last block of a token's heads to finish joins the splits in order.  So neither the batch
- * nor the room for a context changes a bit.
+/* Grouped-query attention over a cache in fixed point (cuda_kernels.h).  The context is cut into
+ * splits by its length so far alone, so that many blocks read it; one block computes a split for up
+ * to 8 heads that share its keys and 128 columns of their output, and the last block of a token's
+ * heads to finish joins the splits in order.  So neither the batch nor the room for a context
+ * changes a bit.
  *
  * A single token's key and value are made by the block whose split holds them, which no other
  * reads; those of several tokens are appended by a kernel of their own before. */
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_launch.cuh"
-#include "worker/cuda_split.cuh"
+#include "worker/cuda_parts.cuh"
 
-#define BLOCKS_WANTED SPLITS_MAX /* of one token: about two for each SM of a large GPU */
+#define BLOCKS_WANTED SPLITS_MAX /* of one token: about one for each SM of a large GPU */
+#define DEEP 2                   /* pieces of a warp under way, where there is shared memory */
+#define SHARED_LEAST (64u << 10) /* what any device has for a block: compute capability 7.5 */
+
+#define FITS(CHUNKS) (sizeof(block_room<CHUNKS, 1>) <= SHARED_LEAST)
+static_assert(FITS(1) && FITS(2) && FITS(4) && FITS(8), "any device runs any head");
 
 static uint32_t
 chunks_of(uint32_t head_dim)
@@ -17,11 +23,11 @@ chunks_of(uint32_t head_dim)
 	return head_dim <= 128 ? 1 : head_dim <= 256 ? 2 : head_dim <= 512 ? 4 : 8;
 }
 
-/* Blocks over which a token's heads are spread, before its positions are. */
+/* Blocks over which a token's heads and their columns are spread, before its positions are. */
 static uint32_t
 lines_of(uint32_t heads, uint32_t kv_heads, uint32_t head_dim)
 {
-	return kv_heads * up(heads / kv_heads, 8 / chunks_of(head_dim));
+	return kv_heads * up(heads / kv_heads, HEADS) * up(head_dim, 32 * CHUNK);
 }
 
 static uint32_t
@@ -38,64 +44,68 @@ stats_of(uint64_t places)
 }
 
 static uint64_t
-places_of(uint32_t heads, uint32_t lines, uint32_t at_once)
+places_of(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
-	return (uint64_t)at_once * heads * splits_most(lines);
+	return (uint64_t)at_once * heads * up(head_dim, 32 * CHUNK) *
+	       splits_most(lines_of(heads, kv_heads, head_dim));
 }
 
 extern "C" uint64_t
 cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
-	uint64_t places = places_of(heads, lines_of(heads, kv_heads, head_dim), at_once);
+	uint64_t places = places_of(heads, kv_heads, head_dim, at_once);
 
-	return 2 * stats_of(places) + places * CUDA_KV_ROW(head_dim);
+	return 2 * stats_of(places) + places * 32 * CHUNK;
 }
 
 extern "C" uint64_t
-cuda_arrived_counts(uint32_t heads, uint32_t at_once)
+cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, uint32_t at_once)
 {
-	return (uint64_t)heads * at_once;
+	return (uint64_t)lines_of(heads, kv_heads, head_dim) * at_once;
 }
 
 /* A warp a key, or a value, of every token. */
 template <int CHUNKS>
-static __global__ void
-append_kernel(struct cuda_attention a, const struct cuda_input *in PROBE_PARAM)
+static __global__ void __launch_bounds__(32)
+    append_kernel(struct cuda_attention a, const struct cuda_input *in PROBE_PARAM)
 {
-	CUDA_SHARED(float2, append_turn);
-	uint32_t lane = threadIdx.x, kv_head = blockIdx.x / 2, token = blockIdx.y;
-	uint32_t pos = __ldcg(&in->pos) + token, row = CUDA_KV_ROW(a.head_dim);
-	const float *x = key_from(a, token, kv_head);
-	uint64_t place = cache_place(a, kv_head, pos);
+	CUDA_SHARED(float, append_line);
+	uint32_t kv_head = blockIdx.x / 2, token = blockIdx.y, pos = __ldcg(&in->pos) + token;
+	struct fixed_four key[CHUNKS];
+	head_form<CHUNKS> form;
 
 	let_next_begin();
 	previous_done();
 	if (blockIdx.x % 2) {
-		x += (uint64_t)a.kv_heads * a.head_dim;
-		for (uint32_t i = lane; i < row; i += 32)
-			a.values[place + i] = i < a.head_dim ? __ldcg(x + i) : 0;
+		for (uint32_t chunk = 0; chunk < up(a.head_dim, 32 * CHUNK); chunk++)
+			value_append(a, kv_head, pos, chunk,
+				     fixed_four_of<KV_LANES>(value_load(a, token, kv_head, chunk)));
 		return;
 	}
-	for (uint32_t i = lane; i < a.head_dim / 2; i += 32)
-		append_turn[i] = turn_at(a, pos, i);
-	__syncwarp();
-	head_turn(a, head_load<CHUNKS>(x, a.head_dim), a.k_norm, append_turn, 1, a.keys + place,
-		  row);
+	form.k_norm = head_load<CHUNKS>(a.k_norm, a.head_dim);
+	form.turns = turns_at<CHUNKS>(a, pos);
+	key_make<CHUNKS>(a, form, head_load<CHUNKS>(key_from(a, token, kv_head), a.head_dim),
+			 append_line, key);
+	key_append<CHUNKS>(a, kv_head, pos, key);
 }
 
-template <int CHUNKS>
-static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
+template <int CHUNKS, int DEPTH>
+static __global__ void __launch_bounds__(32 * block_room<CHUNKS, DEPTH>::WARPS)
     attend_kernel(struct cuda_attention a, struct partials partial, const struct cuda_input *in,
 		  uint32_t first, bool makes_row PROBE_PARAM)
 {
+	constexpr uint32_t WARPS = block_room<CHUNKS, DEPTH>::WARPS;
 	CUDA_SHARED(float4, attend_memory);
-	block_room<CHUNKS> *room = (block_room<CHUNKS> *)attend_memory;
-	split at = split_of<CHUNKS>(a, partial.splits, first + blockIdx.z,
-				    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
+	block_room<CHUNKS, DEPTH> *room = (block_room<CHUNKS, DEPTH> *)attend_memory;
+	split at = split_of(a, partial.splits, first + blockIdx.z,
+			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
-	float factor = LOG2_E / sqrtf((float)a.head_dim);
-	value_sums<CHUNKS> sums = {};
-	running<CHUNKS> state;
+	uint32_t warp = threadIdx.x / 32, tiles = up(at.end - at.begin, CUDA_KV_TILE);
+	bool mine = at.makes_row && warp == (tiles - 1) % WARPS; /* the last tile, the newest row */
+	struct running state = { -INFINITY, 0 };
+	struct newest_row<CHUNKS> row = {
+	};
+	float sums[CHUNK][8] = {};
 
 	PROBE_BEGIN();
 	let_next_begin();
@@ -107,36 +117,24 @@ static __global__ void __launch_bounds__(32 * shape<CHUNKS>::WARPS, 2)
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
 		previous_done();
-	block_begin<CHUNKS>(a, at, room);
+	struct stream<DEPTH> pieces = stream_begin<DEPTH>(a, at, warp, WARPS, room->ring[warp]);
+	head_form<CHUNKS> form = form_load<CHUNKS>(a, at);
 	if (makes_row)
 		previous_done();
 	PROBE(PROBE_WAITED);
-	__syncthreads();
-	heads_make<CHUNKS>(a, at, factor, room);
+	heads_make(a, at, form, mine, room, &row);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
-#pragma unroll
-	for (uint32_t i = 0; i < shape<CHUNKS>::LEFT; i++) {
-		state.top[i] = -INFINITY;
-		state.sum[i] = 0;
-	}
-	tiles_run<CHUNKS>(a, at, room, state, sums);
-	warp_leave<CHUNKS>(room, state, sums);
+	tiles_run(at, pieces, room, mine, row, &state, sums);
+	warp_leave(room, state, sums);
 	__syncthreads();
-	PROBE(PROBE_MULTIPLIED);
-	split_store<CHUNKS>(a, partial, at, room);
+	split_store(a, partial, at, room);
 	PROBE_END();
 	if (at.count == 1 || !last_to_arrive(counter, at.count, &room->last))
 		return;
 	PROBE(PROBE_ARRIVED);
-	for (uint32_t i = threadIdx.x / 32; i < 8; i += shape<CHUNKS>::WARPS) {
-		uint32_t head = i / CHUNKS, column = i % CHUNKS * 128 + 4 * (threadIdx.x % 32);
-
-		if (head < at.heads)
-			part_output(a, at, head, column,
-				    splits_join(a, partial, at, head, column,
-						room->warps[threadIdx.x / 32].keys[0]));
-	}
+	for (uint32_t head = warp; head < at.heads; head += WARPS)
+		part_output(a, at, head, splits_join(a, partial, at, head, room->line[warp]));
 	PROBE_END();
 }
 
@@ -154,21 +152,22 @@ fix_kernel(struct cuda_vectors v, uint32_t columns PROBE_PARAM)
 		    column < columns);
 }
 
-template <int CHUNKS>
+template <int CHUNKS, int DEPTH>
 static int
 launch(const struct cuda_attention *a, const struct cuda_input *in, uint32_t first, uint32_t tokens,
        bool makes_row, void *stream, struct error *err)
 {
 	uint32_t lines = lines_of(a->heads, a->kv_heads, a->head_dim), splits = splits_most(lines);
-	uint64_t places = places_of(a->heads, lines, a->at_once);
+	uint64_t places = places_of(a->heads, a->kv_heads, a->head_dim, a->at_once);
 	struct partials partial = { (float2 *)a->partial, a->partial + 2 * stats_of(places),
 				    splits };
-	uint32_t units = up(a->context, SPLIT_UNIT);
-	dim3 grid(lines, units < splits ? units : splits, tokens);
+	uint32_t most = up(a->context, SPLIT_LEAST);
+	dim3 grid(lines, most < splits ? most : splits, tokens);
 
-	return cuda_launch("attend_kernel", attend_kernel<CHUNKS>, grid,
-			   dim3(32 * shape<CHUNKS>::WARPS), sizeof(block_room<CHUNKS>), stream, err,
-			   *a, partial, in, first, makes_row);
+	return cuda_launch("attend_kernel", attend_kernel<CHUNKS, DEPTH>, grid,
+			   dim3(32 * block_room<CHUNKS, DEPTH>::WARPS),
+			   sizeof(block_room<CHUNKS, DEPTH>), stream, err, *a, partial, in, first,
+			   makes_row);
 }
 
 template <int CHUNKS>
@@ -177,16 +176,20 @@ attend(const struct cuda_attention *a, const struct cuda_input *in, uint32_t tok
        struct error *err)
 {
 	uint32_t columns = a->heads * a->head_dim;
-	int r = 0;
+	int r = cuda_has_shared("attend_kernel", sizeof(block_room<CHUNKS, DEEP>), err);
+	bool deep = r == 0;
 
-	if (tokens > 1)
+	if (r == -ENOTSUP)
+		r = 0;
+	if (!r && tokens > 1)
 		r = cuda_launch("append_kernel", append_kernel<CHUNKS>,
 				dim3(2 * a->kv_heads, tokens), dim3(32),
-				a->head_dim / 2 * sizeof(float2), stream, err, *a, in);
+				32 * CHUNK * CHUNKS * sizeof(float), stream, err, *a, in);
 	for (uint32_t first = 0; first < tokens && !r; first += a->at_once) {
 		uint32_t n = tokens - first < a->at_once ? tokens - first : a->at_once;
 
-		r = launch<CHUNKS>(a, in, first, n, tokens == 1, stream, err);
+		r = (deep ? launch<CHUNKS, DEEP> : launch<CHUNKS, 1>)(a, in, first, n, tokens == 1,
+								      stream, err);
 	}
 	if (!r && a->head_dim % 32 != 0 && columns % 32 == 0)
 		r = cuda_launch("fix_kernel", fix_kernel, dim3(up(columns, 128), tokens), dim3(32),

@@ -54,40 +54,78 @@ bytes_of(uint32_t n, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 	return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
 
+/* Four columns in fixed point, and the unit of their group. */
+struct fixed_four {
+	uint32_t v[4];
+	float unit;
+};
+
+static __device__ __forceinline__ uint32_t
+low_bytes(const struct fixed_four &x)
+{
+	return bytes_of(0, x.v[0], x.v[1], x.v[2], x.v[3]);
+}
+
+static __device__ __forceinline__ uint32_t
+high_bytes(const struct fixed_four &x)
+{
+	return bytes_of(1, x.v[0] + 128, x.v[1] + 128, x.v[2] + 128, x.v[3] + 128);
+}
+
+/* 1 / unit of a group with this largest column; of next to nothing 0, which makes all of it 0. */
+static __device__ __forceinline__ float
+fixed_inverse(float largest)
+{
+	return largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
+}
+
+static __device__ __forceinline__ uint32_t
+fixed_one(float x, float inverse)
+{
+	const float whole = 12582912.0f; /* 1.5 * 2^23: a float's last bit is 1 here */
+
+	return __float_as_uint(fmaf(x, inverse, whole)) - __float_as_uint(whole);
+}
+
+/* Four columns of each lane, by a whole warp: LANES lanes at a multiple of it have a group. */
+template <int LANES>
+static __device__ __forceinline__ struct fixed_four
+fixed_four_of(float4 x)
+{
+	/* As integers: so a NaN is the largest, and makes the unit one. */
+	uint32_t top = max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
+			   max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
+	float inverse;
+
+#pragma unroll
+	for (int step = LANES / 2; step > 0; step /= 2)
+		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
+	inverse = fixed_inverse(__uint_as_float(top));
+	return fixed_four{ { fixed_one(x.x, inverse), fixed_one(x.y, inverse),
+			     fixed_one(x.z, inverse), fixed_one(x.w, inverse) },
+			   __uint_as_float(top) * (1.0f / FIXED_LARGEST) };
+}
+
 /* Four columns of each lane into a vector, `column` a multiple of 4: by a whole warp, of which
  * four lanes at a multiple of 4 have the columns of a group.  `store`: the same for a group. */
 static __device__ __forceinline__ void
 fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 {
-	/* As integers: so a NaN is the largest, and makes the unit one. */
-	uint32_t top = max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
-			   max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
-	const float whole = 12582912.0f; /* 1.5 * 2^23: a float's last bit is 1 here */
 	uint8_t *block = vector + fixed_block(column);
-	float largest, inverse;
-	uint32_t a, b, c, d, sum; /* of a NaN anything, so it may run over */
+	struct fixed_four four = fixed_four_of<4>(x);
+	/* Of a NaN anything, so it may run over. */
+	uint32_t sum = four.v[0] + four.v[1] + four.v[2] + four.v[3];
 
-#pragma unroll
-	for (int step = 2; step > 0; step /= 2)
-		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
-	largest = __uint_as_float(top);
-	inverse = largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
-	a = __float_as_uint(fmaf(x.x, inverse, whole)) - __float_as_uint(whole);
-	b = __float_as_uint(fmaf(x.y, inverse, whole)) - __float_as_uint(whole);
-	c = __float_as_uint(fmaf(x.z, inverse, whole)) - __float_as_uint(whole);
-	d = __float_as_uint(fmaf(x.w, inverse, whole)) - __float_as_uint(whole);
-	sum = a + b + c + d;
 #pragma unroll
 	for (int step = 2; step > 0; step /= 2)
 		sum += __shfl_xor_sync(0xffffffffu, sum, step);
 	if (!store)
 		return;
-	*(uint32_t *)(block + fixed_place(column)) = bytes_of(0, a, b, c, d);
-	*(uint32_t *)(block + FIXED_HIGH + fixed_place(column)) =
-	    bytes_of(1, a + 128, b + 128, c + 128, d + 128);
+	*(uint32_t *)(block + fixed_place(column)) = low_bytes(four);
+	*(uint32_t *)(block + FIXED_HIGH + fixed_place(column)) = high_bytes(four);
 	if (column % 16 == 0)
 		*(uint2 *)(block + fixed_group_place(column)) =
-		    make_uint2(__float_as_uint(largest * (1.0f / FIXED_LARGEST)), sum);
+		    make_uint2(__float_as_uint(four.unit), sum);
 }
 
 #endif

@@ -94,27 +94,42 @@ int cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, str
 			 const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
 			 struct error *err);
 
-/* Keys and values of a layer: f32, (kv_heads, context, CUDA_KV_ROW(head_dim)) each; what is behind
- * head_dim in a row is 0.  Not f16: that rounding alone turns close choices of the router, and with
- * them tokens whose lead is 0.2 (tests/test_gpu_golden.c). */
+/* Keys and values of a layer, (kv_heads, CUDA_KV_TILES(context), CUDA_KV_GROUPS(head_dim)) tiles
+ * each.  A tile has 32 columns of 32 positions in fixed point, two bytes a column and a unit for
+ * the 32 of a position; columns behind head_dim are 0.  Not f16: that rounding alone turns close
+ * choices of the router, and with them tokens whose lead is 0.2 (tests/test_gpu_golden.c).
+ *
+ * The bytes lie as the lanes of a warp want them for products of bytes (cuda_attend.cuh), in runs
+ * of 8 high bytes and their 8 low bytes.  Of keys a run is 8 columns of a position: position p,
+ * columns 8 * c .. are run (p % 8 / 2, 8 * (p / 8) + 4 * (p % 2) + c).  Of values it is a column of
+ * 8 positions: column c of positions 8 * p .. is run (c / 8, 4 * (c % 8) + p). */
+#define CUDA_KV_TILE 32u /* positions, columns */
+
+struct cuda_kv_tile {
+	float unit[CUDA_KV_TILE]; /* of each position */
+	uint8_t run[4][CUDA_KV_TILE][16];
+};
+
+#define CUDA_KV_TILES(context) (((context) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
+#define CUDA_KV_GROUPS(head_dim) (((head_dim) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
+
 struct cuda_attention {
 	uint32_t heads, kv_heads, head_dim, context;
 	float epsilon;
-	const float *q_norm, *k_norm; /* (head_dim) */
-	const float *frequency;       /* (head_dim / 2), radians a position */
-	struct cuda_rows qkv;         /* (tokens, heads + 2 * kv_heads, head_dim) */
-	float *keys, *values;
-	struct cuda_vectors out; /* (tokens, heads, head_dim) */
-	float *partial;          /* cuda_partial_floats of them */
-	uint32_t *arrived;       /* cuda_arrived_counts of them, 0 between launches */
-	uint32_t at_once;        /* tokens that partial and arrived have room for, at least 1 */
+	const float *q_norm, *k_norm;       /* (head_dim) */
+	const float *frequency;             /* (head_dim / 2), radians a position */
+	struct cuda_rows qkv;               /* (tokens, heads + 2 * kv_heads, head_dim) */
+	struct cuda_kv_tile *keys, *values; /* at multiples of 16 */
+	struct cuda_vectors out;            /* (tokens, heads, head_dim) */
+	float *partial;                     /* cuda_partial_floats of them */
+	uint32_t *arrived;                  /* cuda_arrived_counts of them, 0 between launches */
+	uint32_t at_once; /* tokens that partial and arrived have room for, at least 1 */
 };
-
-#define CUDA_KV_ROW(head_dim) (((head_dim) + 3) / 4 * 4) /* whole 16 bytes */
 
 uint64_t cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
 			     uint32_t at_once);
-uint64_t cuda_arrived_counts(uint32_t heads, uint32_t at_once);
+uint64_t cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+			     uint32_t at_once);
 
 /* Norm over each head of q and k, rotary, keys and values to the cache at in->pos on, and q against
  * the cache to a->out. */

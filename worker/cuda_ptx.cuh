@@ -73,12 +73,13 @@ copies_end_group(void)
 #endif
 }
 
-/* Waits for all groups of the thread but the newest. */
+/* Waits for all groups of the thread but the N newest. */
+template <int N>
 static __device__ __forceinline__ void
-copies_wait_but_one(void)
+copies_wait_but(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-	asm volatile("cp.async.wait_group 1;" ::: "memory");
+	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
 
@@ -105,6 +106,36 @@ dot4(uint32_t bytes, uint32_t with, int32_t sum)
 		sum += (int32_t)(bytes >> 8 * i & 255) * (int8_t)(with >> 8 * i);
 #endif
 	return sum;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+static __device__ __forceinline__ void
+multiply_quarter(int32_t &first, int32_t &second, uint32_t a, uint32_t b)
+{
+	asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+	    : "+r"(first), "+r"(second)
+	    : "r"(a), "r"(b));
+}
+#endif
+
+/* By a whole warp: adds the product of two matrices of signed bytes, (16, 32) by (32, 8).  With
+ * g = lane / 4 and t = lane % 4 a lane has of the first rows g and g + 8, of the second column g,
+ * each in columns or rows 4 * t .. and 16 + 4 * t ..; of the sums row g and then row g + 8, of each
+ * columns 2 * t and the next. */
+static __device__ __forceinline__ void
+multiply_bytes(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+	    "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+	    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(__CUDA_ARCH__)
+	multiply_quarter(sum[0], sum[1], a[0], b0);
+	multiply_quarter(sum[0], sum[1], a[2], b1);
+	multiply_quarter(sum[2], sum[3], a[1], b0);
+	multiply_quarter(sum[2], sum[3], a[3], b1);
+#endif
 }
 
 #endif

@@ -7,11 +7,10 @@
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_heads.cuh"
 
-#define SPLIT_UNIT 64u /* positions: a tile for each warp of a block */
-#define SPLITS_MAX 256u
+#define SPLIT_LEAST 256u /* positions: a tile for each of 8 warps */
+#define SPLITS_MAX 128u
 #define LOG2_E 1.44269504088896340736f
-
-static_assert(ROWS * shape<1>::WARPS == SPLIT_UNIT, "every warp has work");
+#define SUMS_ROW (32 * CHUNK + 8) /* floats: heads begin at different banks */
 
 static __host__ __device__ constexpr uint32_t
 up(uint32_t n, uint32_t by)
@@ -19,350 +18,351 @@ up(uint32_t n, uint32_t by)
 	return (n + by - 1) / by;
 }
 
-/* Of one (token, head, split): the values' sum not yet divided, and before all of them, as pairs,
- * the greatest score and the sum of exp2(score - greatest). */
+/* Of one (token, head, 128 columns, split): the values' sum not yet divided, and before all of
+ * them, as pairs, the greatest score and the sum of exp2(score - greatest). */
 struct partials {
 	float2 *stats;
 	float *sums;
 	uint32_t splits; /* room for */
 };
 
-template <int CHUNKS> struct block_room {
-	warp_room<CHUNKS> warps[shape<CHUNKS>::WARPS];
-	float q[shape<CHUNKS>::HEADS][shape<CHUNKS>::COLUMNS];
-	float key[shape<CHUNKS>::COLUMNS], value[shape<CHUNKS>::COLUMNS]; /* the newest */
-	float q_norm[shape<CHUNKS>::COLUMNS], k_norm[shape<CHUNKS>::COLUMNS];
-	float2 turn[shape<CHUNKS>::COLUMNS / 2]; /* cosine and sine */
-	float2 stats[shape<CHUNKS>::WARPS][shape<CHUNKS>::HEADS];
+/* A head has up to 128 * CHUNKS columns; a block computes 128 of the output's.  DEPTH: pieces of a
+ * warp that are on their way at once. */
+template <int CHUNKS, int DEPTH> struct block_room {
+	static constexpr uint32_t WARPS = CHUNKS > 2 ? 4 : 8;
+
+	struct cuda_kv_tile ring[WARPS][DEPTH][PIECE_TILES];
+	struct fixed_run q[4 * CHUNKS][4 * HEADS]; /* (groups, lanes) */
+	float q_unit[4 * CHUNKS][HEADS];
+	float line[WARPS][128 * CHUNKS];
+	float2 stats[WARPS][HEADS];
 	uint32_t last;
 };
+
+static_assert(sizeof(float[HEADS][SUMS_ROW]) <= sizeof(struct cuda_kv_tile[PIECE_TILES]),
+	      "a warp leaves its sums in its ring");
 
 /* What a block computes. */
 struct split {
 	uint32_t token, pos, kv_head, head, heads; /* heads head..head + heads - 1 */
+	uint32_t chunk, n_chunks;                  /* columns 128 * chunk .. of their output */
 	uint32_t index, count;                     /* this of so many */
 	uint32_t begin, end;                       /* positions */
-	uint32_t cached_end; /* those of them that are in the cache when the kernel starts */
-	bool makes_row;      /* the newest position's key and value */
-	bool to_cache;       /* and stores it there */
+	bool makes_row; /* the newest position's key and value: it is the last of them */
+	bool to_cache;  /* and stores its key there, and its chunk of the value */
+	bool key_to_cache;
 };
 
-template <int CHUNKS>
 static __device__ __forceinline__ split
 split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, bool makes_row)
 {
-	uint32_t group = a.heads / a.kv_heads, tiles = up(group, shape<CHUNKS>::HEADS);
-	uint32_t tile = blockIdx.x % tiles, length = pos + 1;
-	uint32_t positions = up(up(length, most), SPLIT_UNIT) * SPLIT_UNIT;
+	uint32_t group = a.heads / a.kv_heads, n_tiles = up(group, HEADS);
+	uint32_t n_chunks = up(a.head_dim, 32 * CHUNK), length = pos + 1;
+	uint32_t line = blockIdx.x / n_chunks, tile = line % n_tiles;
+	uint32_t positions = up(up(length, most), CUDA_KV_TILE) * CUDA_KV_TILE;
 	split ret;
 
+	positions = max(positions, SPLIT_LEAST);
 	ret.token = token;
 	ret.pos = pos;
-	ret.kv_head = blockIdx.x / tiles;
-	ret.head = ret.kv_head * group + tile * shape<CHUNKS>::HEADS;
-	ret.heads = min(group - tile * shape<CHUNKS>::HEADS, shape<CHUNKS>::HEADS);
+	ret.kv_head = line / n_tiles;
+	ret.head = ret.kv_head * group + tile * HEADS;
+	ret.heads = min(group - tile * HEADS, HEADS);
+	ret.chunk = blockIdx.x % n_chunks;
+	ret.n_chunks = n_chunks;
 	ret.index = blockIdx.y;
 	ret.count = up(length, positions);
 	ret.begin = ret.index * positions;
 	ret.end = min(ret.begin + positions, length);
-	ret.cached_end = makes_row ? min(ret.end, pos) : ret.end;
-	ret.makes_row = ret.cached_end != ret.end;
+	ret.makes_row = makes_row && ret.end == length;
 	ret.to_cache = tile == 0;
+	ret.key_to_cache = tile == 0 && ret.chunk == 0;
 	return ret;
 }
 
-/* What depends on the position alone: before the block waits for q, k and v. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-block_begin(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
-{
-	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
-	warp_room<CHUNKS> *mine = &room->warps[threadIdx.x / 32];
-	uint32_t from = at.begin + threadIdx.x / 32 * ROWS;
-
-	tile_load<CHUNKS>(mine->keys, a.keys + cache_place(a, at.kv_head, 0), row, from,
-			  at.cached_end);
-	tile_load<CHUNKS>(mine->values, a.values + cache_place(a, at.kv_head, 0), row, from,
-			  at.cached_end);
-	for (uint32_t i = row + lane; i < up(row, 32) * 32; i += 32)
-		for (uint32_t r = 0; r < ROWS; r++)
-			mine->keys[r][i] = 0;
-	for (uint32_t i = threadIdx.x; i < a.head_dim / 2; i += blockDim.x)
-		room->turn[i] = turn_at(a, at.pos, i);
-	for (uint32_t i = threadIdx.x; i < a.head_dim; i += blockDim.x) {
-		room->q_norm[i] = a.q_norm[i];
-		room->k_norm[i] = a.k_norm[i];
-	}
-}
-
-/* The newest position's key, and of one block to the cache. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-key_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room,
-	 const head_pairs<CHUNKS> &x)
-{
-	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
-	float *cache = a.keys + cache_place(a, at.kv_head, at.pos);
-
-	head_turn(a, x, room->k_norm, room->turn, 1, room->key, shape<CHUNKS>::COLUMNS);
-	__syncwarp();
-	for (uint32_t i = lane; i < row && at.to_cache; i += 32)
-		cache[i] = room->key[i];
-}
-
-/* Its value. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-value_make(const cuda_attention &a, const split &at, block_room<CHUNKS> *room)
-{
-	uint32_t row = CUDA_KV_ROW(a.head_dim), lane = threadIdx.x % 32;
-	const float *from = key_from(a, at.token, at.kv_head) + (uint64_t)a.kv_heads * a.head_dim;
-	float *cache = a.values + cache_place(a, at.kv_head, at.pos);
-
-#pragma unroll
-	for (uint32_t n = 0; n < 4 * CHUNKS; n++) {
-		uint32_t i = lane + 32 * n;
-		float x = i < a.head_dim ? __ldcg(from + i) : 0;
-
-		room->value[i] = x;
-		if (i < row && at.to_cache)
-			cache[i] = x;
-	}
-}
-
-/* A warp a head of q, times `factor`; two of them the newest row as well.  All is asked for before
- * any is waited for. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-heads_make(const cuda_attention &a, const split &at, float factor, block_room<CHUNKS> *room)
-{
-	uint32_t warp = threadIdx.x / 32, head = min(warp, at.heads - 1);
-	bool makes_key = at.makes_row && warp == 0;
-	const float *q =
-	    a.qkv.at + (uint64_t)at.token * a.qkv.stride + (uint64_t)(at.head + head) * a.head_dim;
-	head_pairs<CHUNKS> x = head_load<CHUNKS>(q, a.head_dim), key;
-
-	if (makes_key)
-		key = head_load<CHUNKS>(key_from(a, at.token, at.kv_head), a.head_dim);
-	if (at.makes_row && warp == shape<CHUNKS>::WARPS - 1)
-		value_make<CHUNKS>(a, at, room);
-	/* Heads beyond the last are there to be finite. */
-	head_turn(a, x, room->q_norm, room->turn, factor, room->q[warp], shape<CHUNKS>::COLUMNS);
-	if (makes_key)
-		key_make<CHUNKS>(a, at, room, key);
-}
-
-/* A warp's tiles of the split.  While it computes with one tile of keys or of values, the other,
- * and then the next, is on its way. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-tiles_run(const cuda_attention &a, const split &at, block_room<CHUNKS> *room,
-	  running<CHUNKS> &state, value_sums<CHUNKS> &sums)
-{
-	constexpr uint32_t STEP = ROWS * shape<CHUNKS>::WARPS;
-	uint32_t row = CUDA_KV_ROW(a.head_dim);
-	warp_room<CHUNKS> *mine = &room->warps[threadIdx.x / 32];
-	const float *keys = a.keys + cache_place(a, at.kv_head, 0);
-	const float *values = a.values + cache_place(a, at.kv_head, 0);
-
-#pragma unroll 1
-	for (uint32_t p = at.begin + threadIdx.x / 32 * ROWS; p < at.end; p += STEP) {
-		bool newest = at.makes_row && at.pos - p < ROWS;
-		float score[shape<CHUNKS>::SUMS] = {};
-
-		copies_wait_but_one();
-		if (newest)
-			tile_put<CHUNKS>(mine->keys[at.pos - p], room->key);
-		__syncwarp();
-		tile_products<CHUNKS>(mine->keys, room->q, up(row, 32), score);
-		slices_add(score);
-		if (tile_weigh<CHUNKS>(score, at.end - p, state, mine)) {
-			__syncwarp();
-			sums_scale<CHUNKS>(sums, mine->factors);
-		}
-		__syncwarp();
-		tile_load<CHUNKS>(mine->keys, keys, row, p + STEP, at.cached_end);
-		copies_wait_but_one();
-		if (newest)
-			tile_put<CHUNKS>(mine->values[at.pos - p], room->value);
-		__syncwarp();
-		tile_values<CHUNKS>(mine, at.end - p, sums);
-		__syncwarp();
-		tile_load<CHUNKS>(mine->values, values, row, p + STEP, at.cached_end);
-	}
-}
-
-/* Each warp leaves its sums where its keys were, and what they count. */
-template <int CHUNKS>
-static __device__ __forceinline__ void
-warp_leave(block_room<CHUNKS> *room, const running<CHUNKS> &state, const value_sums<CHUNKS> &sums)
-{
-	using s = shape<CHUNKS>;
-	uint32_t warp = threadIdx.x / 32, column = 4 * (threadIdx.x % 32);
-	uint32_t head = first_head<CHUNKS>(threadIdx.x % 32);
-
-#pragma unroll
-	for (uint32_t i = 0; i < s::LEFT; i++)
-		room->stats[warp][head + i] =
-		    make_float2(state.top[i], rows_reduce<CHUNKS>(state.sum[i], added));
-#pragma unroll
-	for (uint32_t h = 0; h < s::HEADS; h++)
-#pragma unroll
-		for (uint32_t c = 0; c < CHUNKS; c++)
-			*(float4 *)&room->warps[warp].keys[h][column + 128 * c] = sums.of[h][c];
-}
-
-/* A head's columns column.. + 3 so far: the sum is to be divided by stat.y. */
-struct part {
-	float4 sum;
-	float2 stat;
+/* A warp's pieces of its tiles one after another: of each tile the keys of all groups, then the
+ * values of its chunk. */
+template <int DEPTH> struct stream {
+	struct cuda_kv_tile (*ring)[PIECE_TILES]; /* (DEPTH) */
+	const struct cuda_kv_tile *keys, *values; /* of the tile to load next */
+	uint32_t groups, chunk_groups;            /* tiles of keys, of values */
+	uint32_t group;                           /* the next of both */
+	uint32_t pos, end, step; /* positions of the tile to load next; a step on */
+	uint32_t stride;         /* tiles of the cache in a step */
+	uint32_t slot;           /* of the ring: the oldest piece, or the next */
 };
 
-/* A warp: what all warps left, in their order, of one head and 128 columns. */
-template <int CHUNKS>
-static __device__ __forceinline__ part
-warps_join(const block_room<CHUNKS> *room, uint32_t head, uint32_t column)
+/* The next piece starts on its way as one group of copies, empty behind the last. */
+template <int DEPTH>
+static __device__ __forceinline__ void
+piece_load(struct stream<DEPTH> &s)
 {
-	using s = shape<CHUNKS>;
-	part ret = {};
+	constexpr uint32_t UNITS = sizeof(struct cuda_kv_tile) / 16;
+	bool is_key = s.group < s.groups;
+	uint32_t group = is_key ? s.group : s.group - s.groups;
+	uint32_t left = (is_key ? s.groups : s.chunk_groups) - group;
+	uint32_t units = min(left, PIECE_TILES) * UNITS;
+	const uint4 *from = (const uint4 *)((is_key ? s.keys : s.values) + group);
+	uint4 *to = (uint4 *)s.ring[s.slot];
 
-	ret.stat.x = -INFINITY;
+	if (s.pos < s.end) {
 #pragma unroll
-	for (uint32_t w = 0; w < s::WARPS; w++)
-		ret.stat.x = fmaxf(ret.stat.x, room->stats[w][head].x);
-#pragma unroll
-	for (uint32_t w = 0; w < s::WARPS; w++) {
-		float2 stat = room->stats[w][head];
-		float factor = exp2f(stat.x - ret.stat.x);
-
-		ret.stat.y = fmaf(factor, stat.y, ret.stat.y);
-		add_scaled(&ret.sum, factor, *(const float4 *)&room->warps[w].keys[head][column]);
+		for (uint32_t i = threadIdx.x % 32; i < PIECE_TILES * UNITS; i += 32)
+			if (i < units)
+				copy16(to + i, from + i);
 	}
+	copies_end_group();
+	s.slot = s.slot + 1 == DEPTH ? 0 : s.slot + 1;
+	s.group += min(left, PIECE_TILES);
+	if (s.group < s.groups + s.chunk_groups)
+		return;
+	s.group = 0;
+	s.pos += s.step;
+	s.keys += s.stride;
+	s.values += s.stride;
+}
+
+template <int DEPTH>
+static __device__ __forceinline__ struct stream<DEPTH>
+stream_begin(const cuda_attention &a, const split &at, uint32_t warp, uint32_t warps,
+	     struct cuda_kv_tile (*ring)[PIECE_TILES]) {
+	struct stream<DEPTH> ret;
+
+	ret.ring = ring;
+	ret.groups = CUDA_KV_GROUPS(a.head_dim);
+	ret.chunk_groups = min(ret.groups - at.chunk * CHUNK, CHUNK);
+	ret.group = ret.slot = 0;
+	ret.pos = at.begin + warp * CUDA_KV_TILE;
+	ret.end = at.end;
+	ret.step = warps * CUDA_KV_TILE;
+	ret.stride = warps * ret.groups;
+	ret.keys = a.keys + tile_place(a, at.kv_head, ret.pos);
+	ret.values = a.values + tile_place(a, at.kv_head, ret.pos) + at.chunk * CHUNK;
+#pragma unroll
+	for (int i = 0; i < DEPTH; i++)
+		piece_load(ret);
 	return ret;
 }
 
-/* By a whole warp: 128 columns of a head, four of each lane. */
-static __device__ __forceinline__ void
-part_output(const cuda_attention &a, const split &at, uint32_t head, uint32_t column, part p)
+/* The oldest piece, once it is there. */
+template <int DEPTH>
+static __device__ __forceinline__ struct cuda_kv_tile *
+piece_wait(const struct stream<DEPTH> &s)
 {
-	uint32_t place = (at.head + head) * a.head_dim + column;
-	float *out = a.out.rows.at + (uint64_t)at.token * a.out.rows.stride + place;
-	float scale = 1.0f / p.stat.y;
-	float4 x = make_float4(p.sum.x * scale, p.sum.y * scale, p.sum.z * scale, p.sum.w * scale);
-
-	if (a.head_dim % 32 == 0)
-		fixed_store(a.out.fixed.at + (uint64_t)at.token * a.out.fixed.stride, place, x,
-			    column < a.head_dim);
-	if (column < a.head_dim)
-		out[0] = x.x;
-	if (column + 1 < a.head_dim)
-		out[1] = x.y;
-	if (column + 2 < a.head_dim)
-		out[2] = x.z;
-	if (column + 3 < a.head_dim)
-		out[3] = x.w;
+	copies_wait_but<DEPTH - 1>();
+	__syncwarp();
+	return s.ring[s.slot];
 }
 
-/* The first of a head's places in partials. */
-static __device__ __forceinline__ uint64_t
-partial_place(const cuda_attention &a, const partials &partial, uint32_t head)
+/* The oldest piece is done with: another takes its place. */
+template <int DEPTH>
+static __device__ __forceinline__ void
+piece_done(struct stream<DEPTH> &s)
 {
-	return ((uint64_t)blockIdx.z * a.heads + head) * partial.splits;
+	__syncwarp();
+	piece_load(s);
 }
 
-#define AHEAD 8u /* splits whose sums are on their way at once */
+/* The newest position's key and its block's part of the value, as a lane has them of a warp. */
+template <int CHUNKS> struct newest_row {
+	struct fixed_four key[CHUNKS], value;
+};
 
-/* A lane's columns of AHEAD splits from `first` on; those behind the last are the last's. */
-static __device__ __forceinline__ void
-sums_load(const float *sums, uint32_t row, uint32_t first, uint32_t count, float4 (&to)[AHEAD])
+/* What a warp asks for before the block waits for q, k and v: it depends on the position alone. */
+template <int CHUNKS> struct head_form {
+	head_pairs<CHUNKS> q_norm, k_norm;
+	head_turns<CHUNKS> turns;
+};
+
+template <int CHUNKS>
+static __device__ __forceinline__ head_form<CHUNKS>
+form_load(const cuda_attention &a, const split &at)
 {
+	return head_form<CHUNKS>{ head_load<CHUNKS>(a.q_norm, a.head_dim),
+				  head_load<CHUNKS>(a.k_norm, a.head_dim),
+				  turns_at<CHUNKS>(a, at.pos) };
+}
+
+static __device__ __forceinline__ float4
+line_four(const float *line, uint32_t chunk)
+{
+	return *(const float4 *)(line + 128 * chunk + 4 * (threadIdx.x % 32));
+}
+
+/* By a warp; `line`: its room for a head. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+key_make(const cuda_attention &a, const head_form<CHUNKS> &form, const head_pairs<CHUNKS> &x,
+	 float *line, struct fixed_four (&ret)[CHUNKS])
+{
+	head_turn<CHUNKS>(a, x, form.k_norm, form.turns, 1, line);
+	__syncwarp();
 #pragma unroll
-	for (uint32_t i = 0; i < AHEAD; i++)
-		to[i] = __ldcg((const float4 *)(sums + (uint64_t)min(first + i, count - 1) * row));
+	for (uint32_t c = 0; c < CHUNKS; c++)
+		ret[c] = fixed_four_of<KV_LANES>(line_four(line, c));
+	__syncwarp();
 }
 
-/* A warp: what each split counts, to `factors`; returns greatest score and sum. */
-static __device__ __forceinline__ float2
-splits_weigh(const float2 *stats, uint32_t count, float *factors)
+/* Where lanes' columns of a position lie in the cache. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+key_append(const cuda_attention &a, uint32_t kv_head, uint32_t pos,
+	   const struct fixed_four (&key)[CHUNKS])
+{
+	struct cuda_kv_tile *to = a.keys + tile_place(a, kv_head, pos);
+
+#pragma unroll
+	for (uint32_t c = 0; c < CHUNKS; c++) {
+		uint32_t group = CHUNK * c + threadIdx.x % 32 / 8;
+
+		if (group < CUDA_KV_GROUPS(a.head_dim))
+			key_put(to + group, pos, key[c]);
+	}
+}
+
+static __device__ __forceinline__ void
+value_append(const cuda_attention &a, uint32_t kv_head, uint32_t pos, uint32_t chunk,
+	     const struct fixed_four &value)
+{
+	uint32_t group = CHUNK * chunk + threadIdx.x % 32 / 8;
+
+	if (group < CUDA_KV_GROUPS(a.head_dim))
+		value_put(a.values + tile_place(a, kv_head, pos) + group, pos, value);
+}
+
+/* A head of q to where all warps find it. */
+template <int CHUNKS, int DEPTH>
+static __device__ __forceinline__ void
+query_put(block_room<CHUNKS, DEPTH> *room, const float *line, uint32_t head)
+{
+	uint32_t part = threadIdx.x % 8;
+
+#pragma unroll
+	for (uint32_t c = 0; c < CHUNKS; c++) {
+		uint32_t group = CHUNK * c + threadIdx.x % 32 / 8;
+		struct fixed_four x = fixed_four_of<KV_LANES>(line_four(line, c));
+		struct fixed_run *run = &room->q[group][4 * head + part / 2];
+
+		run->high[part % 2] = high_bytes(x);
+		run->low[part % 2] = low_bytes(x);
+		if (part == 0)
+			room->q_unit[group][head] = x.unit * PRODUCT_UNIT;
+	}
+}
+
+/* Heads of q by turns, a warp each; and by the warp that has the newest position its row, to the
+ * cache too.  All that the first turn needs is asked for before any is waited for. */
+template <int CHUNKS, int DEPTH>
+static __device__ __forceinline__ void
+heads_make(const cuda_attention &a, const split &at, const head_form<CHUNKS> &form, bool makes_row,
+	   block_room<CHUNKS, DEPTH> *room, struct newest_row<CHUNKS> *ret)
+{
+	constexpr uint32_t WARPS = block_room<CHUNKS, DEPTH>::WARPS;
+	float factor = LOG2_E / sqrtf((float)a.head_dim), *line = room->line[threadIdx.x / 32];
+	const float *q = a.qkv.at + (uint64_t)at.token * a.qkv.stride;
+	head_pairs<CHUNKS> key = {};
+	float4 value = {};
+
+	if (makes_row) {
+		key = head_load<CHUNKS>(key_from(a, at.token, at.kv_head), a.head_dim);
+		value = value_load(a, at.token, at.kv_head, at.chunk);
+	}
+	for (uint32_t head = threadIdx.x / 32; head < HEADS; head += WARPS) {
+		/* Heads beyond the last are there to be finite. */
+		uint32_t from = at.head + min(head, at.heads - 1);
+
+		head_turn<CHUNKS>(a, head_load<CHUNKS>(q + (uint64_t)from * a.head_dim, a.head_dim),
+				  form.q_norm, form.turns, factor, line);
+		__syncwarp();
+		query_put(room, line, head);
+		__syncwarp();
+	}
+	if (!makes_row)
+		return;
+	key_make<CHUNKS>(a, form, key, line, ret->key);
+	ret->value = fixed_four_of<KV_LANES>(value);
+	if (at.key_to_cache)
+		key_append<CHUNKS>(a, at.kv_head, at.pos, ret->key);
+	if (at.to_cache)
+		value_append(a, at.kv_head, at.pos, at.chunk, ret->value);
+}
+
+/* A warp's scores of its next tile.  `newest`: the row is one of it. */
+template <int CHUNKS, int DEPTH>
+static __device__ __forceinline__ void
+keys_run(const split &at, struct stream<DEPTH> &s, const block_room<CHUNKS, DEPTH> *room,
+	 bool newest, const struct newest_row<CHUNKS> &row, float (&score)[8])
 {
 	uint32_t lane = threadIdx.x % 32;
-	float2 stat[SPLITS_MAX / 32], ret = make_float2(-INFINITY, 0);
 
-#pragma unroll
-	for (uint32_t n = 0; n < SPLITS_MAX / 32; n++) {
-		stat[n] = make_float2(-INFINITY, 0);
-		if (lane + 32 * n < count)
-			stat[n] = __ldcg(&stats[lane + 32 * n]);
-		ret.x = fmaxf(ret.x, stat[n].x);
-	}
-#pragma unroll
-	for (int step = 16; step > 0; step /= 2)
-		ret.x = fmaxf(ret.x, __shfl_xor_sync(0xffffffffu, ret.x, step));
-#pragma unroll
-	for (uint32_t n = 0; n < SPLITS_MAX / 32; n++) {
-		if (lane + 32 * n >= count)
-			continue;
-		float factor = exp2f(stat[n].x - ret.x);
-
-		factors[lane + 32 * n] = factor;
-		ret.y = fmaf(factor, stat[n].y, ret.y);
-	}
-	ret.y = warp_sum(ret.y);
-	return ret;
-}
-
-/* A warp: a head's splits in order.  `factors`: shared memory for one of each split. */
-static __device__ __forceinline__ part
-splits_join(const cuda_attention &a, const partials &partial, const split &at, uint32_t head,
-	    uint32_t column, float *factors)
-{
-	uint32_t row = CUDA_KV_ROW(a.head_dim);
-	uint64_t place = partial_place(a, partial, at.head + head);
-	const float *sums = partial.sums + place * row + min(column, row - 4);
-	float4 next[AHEAD];
-	part ret = {};
-
-	sums_load(sums, row, 0, at.count, next);
-	ret.stat = splits_weigh(partial.stats + place, at.count, factors);
-	__syncwarp();
 #pragma unroll 1
-	for (uint32_t first = 0; first < at.count; first += AHEAD) {
-		float4 sum[AHEAD];
+	for (uint32_t group = 0; group < s.groups; group += PIECE_TILES) {
+		struct cuda_kv_tile *tiles = piece_wait(s);
 
+		if (newest) {
 #pragma unroll
-		for (uint32_t i = 0; i < AHEAD; i++)
-			sum[i] = next[i];
-		sums_load(sums, row, first + AHEAD, at.count, next);
+			for (uint32_t c = 0; c < CHUNKS; c++)
+				if ((CHUNK * c + lane / 8) / PIECE_TILES == group / PIECE_TILES)
+					key_put(tiles + lane / 8 % PIECE_TILES, at.pos, row.key[c]);
+			__syncwarp();
+		}
 #pragma unroll
-		for (uint32_t i = 0; i < AHEAD; i++)
-			if (first + i < at.count)
-				add_scaled(&ret.sum, factors[first + i], sum[i]);
+		for (uint32_t i = 0; i < PIECE_TILES; i++)
+			if (group + i < s.groups)
+				keys_add(tiles + i, room->q[group + i][lane],
+					 room->q_unit[group + i][lane / 4], score);
+		piece_done(s);
 	}
-	__syncwarp();
-	return ret;
 }
 
-/* A warp: a head's part to the output, where no other split is to come, or to the partials. */
-template <int CHUNKS>
+/* Its values, by their weights. */
+template <int CHUNKS, int DEPTH>
 static __device__ __forceinline__ void
-split_store(const cuda_attention &a, const partials &partial, const split &at,
-	    const block_room<CHUNKS> *room)
+values_run(const split &at, struct stream<DEPTH> &s, bool newest,
+	   const struct newest_row<CHUNKS> &row, const float (&weight)[8], uint32_t valid,
+	   float (&sums)[CHUNK][8])
 {
-	uint32_t lane = threadIdx.x % 32, row = CUDA_KV_ROW(a.head_dim);
+	uint32_t part = threadIdx.x % 32 / 8;
 
-	for (uint32_t i = threadIdx.x / 32; i < 8; i += shape<CHUNKS>::WARPS) {
-		uint32_t head = i / CHUNKS, column = i % CHUNKS * 128 + 4 * lane;
-		uint64_t place = partial_place(a, partial, at.head + head) + at.index;
-
-		if (head >= at.heads)
+#pragma unroll
+	for (uint32_t group = 0; group < CHUNK; group += PIECE_TILES) {
+		if (group >= s.chunk_groups)
 			continue;
-		part p = warps_join<CHUNKS>(room, head, column);
-		if (at.count == 1)
-			part_output(a, at, head, column, p);
-		else if (column < row)
-			*(float4 *)(partial.sums + place * row + column) = p.sum;
-		if (at.count > 1 && column == 0)
-			partial.stats[place] = p.stat;
+		struct cuda_kv_tile *tiles = piece_wait(s);
+
+		if (newest) {
+			if (part / PIECE_TILES == group / PIECE_TILES)
+				value_put(tiles + part % PIECE_TILES, at.pos, row.value);
+			__syncwarp();
+		}
+#pragma unroll
+		for (uint32_t i = 0; i < PIECE_TILES; i++)
+			if (group + i < s.chunk_groups)
+				values_add(tiles + i, weight, valid, sums[group + i]);
+		piece_done(s);
+	}
+}
+
+/* A warp's tiles of the split, one after another. */
+template <int CHUNKS, int DEPTH>
+static __device__ __forceinline__ void
+tiles_run(const split &at, struct stream<DEPTH> &s, const block_room<CHUNKS, DEPTH> *room,
+	  bool makes_row, const struct newest_row<CHUNKS> &row, struct running *state,
+	  float (&sums)[CHUNK][8])
+{
+#pragma unroll 1
+	for (uint32_t p = at.begin + threadIdx.x / 32 * CUDA_KV_TILE; p < at.end; p += s.step) {
+		uint32_t valid = min(at.end - p, CUDA_KV_TILE);
+		bool newest = makes_row && p + valid == at.end;
+		float weight[8] = {}, factor;
+
+		keys_run(at, s, room, newest, row, weight);
+		factor = scores_weigh(weight, valid, state);
+		if (__any_sync(0xffffffffu, factor != 1.0f))
+#pragma unroll
+			for (uint32_t i = 0; i < 8 * CHUNK; i++)
+				sums[i / 8][i % 8] *= factor;
+		values_run(at, s, newest, row, weight, valid, sums);
 	}
 }
 

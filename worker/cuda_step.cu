@@ -76,9 +76,10 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->products = take_rows(base, &used, chosen, model->hidden);
 	ret->at_once = tokens_at_once(model);
 	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
-	ret->attend_arrived = (uint32_t *)take(base, &used,
-					       cuda_arrived_counts(model->heads, ret->at_once) *
-						   sizeof *ret->attend_arrived);
+	ret->attend_arrived = (uint32_t *)take(
+	    base, &used,
+	    cuda_arrived_counts(model->heads, model->kv_heads, model->head_dim, ret->at_once) *
+		sizeof *ret->attend_arrived);
 	ret->partial = (float *)take(
 	    base, &used,
 	    cuda_partial_floats(model->heads, model->kv_heads, model->head_dim, ret->at_once) *
@@ -88,15 +89,16 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 
 /* Of one layer's keys, or values. */
 static uint64_t
-half_layer_kv(const struct model *model, uint32_t context)
+half_layer_tiles(const struct model *model, uint32_t context)
 {
-	return (uint64_t)model->kv_heads * context * CUDA_KV_ROW(model->head_dim);
+	return (uint64_t)model->kv_heads * CUDA_KV_TILES((uint64_t)context) *
+	       CUDA_KV_GROUPS(model->head_dim);
 }
 
 uint64_t
 cuda_kv_bytes(const struct model *model, uint32_t context)
 {
-	return model->n_layers * 2 * half_layer_kv(model, context) * sizeof(float);
+	return model->n_layers * 2 * half_layer_tiles(model, context) * sizeof(struct cuda_kv_tile);
 }
 
 static const void *
@@ -125,7 +127,7 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	const struct compute_config *config = step->config;
 	const struct model *model = config->model;
 	const struct cuda_scratch *scratch = step->scratch;
-	uint64_t half = half_layer_kv(model, config->context);
+	uint64_t half = half_layer_tiles(model, config->context);
 	struct cuda_attention a = {};
 
 	a.heads = model->heads;
@@ -137,7 +139,7 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	a.k_norm = (const float *)trunk_at(config, &model->layers[layer].k_norm);
 	a.frequency = scratch->frequency;
 	a.qkv = scratch->qkv;
-	a.keys = (float *)config->kv + 2 * half * layer;
+	a.keys = (struct cuda_kv_tile *)config->kv + 2 * half * layer;
 	a.values = a.keys + half;
 	a.out = scratch->attended;
 	a.partial = scratch->partial;

@@ -168,6 +168,36 @@ shuffle(struct warp *warp, uint32_t mask, const char *name, struct cuda_cpu_line
 	}
 }
 
+/* Which lane has what is said where the kernels' own multiply_bytes is (worker/cuda_ptx.cuh). */
+static void
+multiply(const struct warp *warp)
+{
+	int8_t a[16][32], b[8][32];
+	struct cuda_cpu_product *lanes[CUDA_CPU_WARP];
+
+	for (uint32_t lane = 0; lane < CUDA_CPU_WARP; lane++) {
+		uint32_t g = lane / 4, t = lane % 4;
+
+		lanes[lane] = (struct cuda_cpu_product *)warp->values[lane];
+		for (uint32_t i = 0; i < 4; i++)
+			for (uint32_t byte = 0; byte < 4; byte++)
+				a[g + i % 2 * 8][i / 2 * 16 + 4 * t + byte] =
+				    (int8_t)(lanes[lane]->a[i] >> 8 * byte);
+		for (uint32_t i = 0; i < 2; i++)
+			for (uint32_t byte = 0; byte < 4; byte++)
+				b[g][i * 16 + 4 * t + byte] =
+				    (int8_t)(lanes[lane]->b[i] >> 8 * byte);
+	}
+	for (uint32_t row = 0; row < 16; row++)
+		for (uint32_t column = 0; column < 8; column++) {
+			int32_t sum = 0;
+
+			for (uint32_t i = 0; i < 32; i++)
+				sum += a[row][i] * b[column][i];
+			lanes[row % 8 * 4 + column / 2]->sum[row / 8 * 2 + column % 2] = sum;
+		}
+}
+
 /* All are there: each gets its value. */
 static inline __attribute__((always_inline)) void
 complete(struct warp *warp, struct gathering *gathering, const char *name, struct cuda_cpu_line at)
@@ -181,6 +211,10 @@ complete(struct warp *warp, struct gathering *gathering, const char *name, struc
 		return;
 	if (kind == CUDA_CPU_SHUFFLE) {
 		shuffle(warp, mask, name, at);
+		return;
+	}
+	if (kind == CUDA_CPU_PRODUCT) {
+		multiply(warp);
 		return;
 	}
 	result = warp->values[first];

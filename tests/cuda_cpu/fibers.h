@@ -37,6 +37,13 @@ enum cuda_cpu_kind {
 	CUDA_CPU_MAX,
 	CUDA_CPU_AND,
 	CUDA_CPU_OR,
+	CUDA_CPU_PRODUCT, /* the value: where the lane's cuda_cpu_product lies */
+};
+
+/* A lane's part of a product of matrices of signed bytes, (16, 32) by (32, 8). */
+struct cuda_cpu_product {
+	uint32_t a[4], b[2];
+	int32_t sum[4];
 };
 
 /* Of the running thread. */

@@ -281,7 +281,7 @@ copies(unsigned *to)
 	copy16(&next[i], to + 1024 + 4 * i);
 	copies_end_group();
 	if (WAITS)
-		copies_wait_but_one();
+		copies_wait_but<1>();
 	__syncthreads();
 	to[i] = room[63 - i].y;
 	copies_wait();

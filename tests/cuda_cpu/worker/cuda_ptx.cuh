@@ -9,12 +9,12 @@ DEFINE(void, previous_done, (void), cuda_cpu_previous_done())
 DEFINE(void, let_next_begin, (void), (void)0)
 DEFINE(void, fence, (void), cuda_cpu_pause())
 DEFINE(void, copies_end_group, (void), cuda_cpu_copies_end_group())
-DEFINE(void, copies_wait_but_one, (void), cuda_cpu_copies_wait(1))
+template <int N>
+DEFINE(void, copies_wait_but, (void), cuda_cpu_copies_wait(N))
 DEFINE(void, copies_wait, (void), cuda_cpu_copies_wait_all())
 
-/* Both ends are read here, where a sanitizer sees it. */
-static inline void
-copy16(void *to, const void *from)
+    /* Both ends are read here, where a sanitizer sees it. */
+    static inline void copy16(void *to, const void *from)
 {
 	uint4 bytes = *(const uint4 *)from;
 
@@ -31,6 +31,16 @@ dot4(uint32_t bytes, uint32_t with, int32_t sum)
 	for (int i = 0; i < 4; i++)
 		sum += (int32_t)(bytes >> 8 * i & 255) * (int8_t)(with >> 8 * i);
 	return sum;
+}
+
+static inline void
+multiply_bytes(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, CUDA_CPU_LINE)
+{
+	struct cuda_cpu_product mine = { { a[0], a[1], a[2], a[3] }, { b0, b1 }, {} };
+
+	cuda_cpu_collective(CUDA_CPU_PRODUCT, ~0u, (uint64_t)&mine, 0, "multiply_bytes", at);
+	for (int i = 0; i < 4; i++)
+		sum[i] += mine.sum[i];
 }
 
 #endif
