@@ -9,6 +9,8 @@
 #ifndef HEARTH_WORKER_CUDA_FIXED_CUH
 #define HEARTH_WORKER_CUDA_FIXED_CUH
 
+#include <cuda_runtime.h>
+
 #include "worker/cuda_kernels.h"
 
 #define FIXED_LARGEST 32512.0f
