@@ -9,15 +9,6 @@ struct cuda_vectors gpu_vectors_open(struct device *device, uint64_t n, uint32_t
 void gpu_vectors_close(struct device *device, struct cuda_vectors *vectors, uint64_t n,
 		       uint32_t columns);
 
-struct cuda_hidden gpu_hidden_open(struct device *device, uint64_t n, uint32_t columns);
-void gpu_hidden_close(struct device *device, struct cuda_hidden *state, uint64_t n,
-		      uint32_t columns);
-/* Rows `first`.. of what there is. */
-struct cuda_hidden gpu_hidden_from(const struct cuda_hidden *state, uint64_t first);
-/* All that belongs to the h there.  Dies on failure. */
-void gpu_hidden_make(struct device *device, const struct cuda_hidden *state, const float *weight,
-		     uint32_t columns, uint32_t tokens);
-
 double gpu_product(const float *row, const double *x, uint32_t columns);
 
 /* Rounding to fixed point, where the row's type is a quantised one, half a unit of each column; and

@@ -36,8 +36,8 @@ read_back(struct device *from, const void *at, uint32_t floats, float *ret)
 
 	x[0] = 1;
 	memset(y, 0xff, floats * sizeof(*y));
-	assert_int_equal(cuda_multiply(NULL, &one, (struct cuda_vectors){ .rows = { x, 4 } }, NULL,
-				       (struct cuda_rows){ y, floats }, 1, &err),
+	assert_int_equal(cuda_multiply(NULL, &one, (struct cuda_vectors){ .rows = { x, 4 } },
+				       (struct cuda_rows){ y, floats }, false, 1, &err),
 			 0);
 	assert_int_equal(cuda_finish(NULL, &err), 0);
 	memcpy(ret, y, floats * sizeof(*y));

@@ -103,15 +103,15 @@ layer_open(struct layer *l, const struct shape *shape, uint32_t tokens)
 	l->moe.width = shape->width;
 	l->moe.experts = N_EXPERTS;
 	l->moe.top_k = shape->top_k;
-	l->moe.state = gpu_hidden_open(device, tokens, shape->hidden);
-	l->moe.epsilon = EPSILON;
-	l->moe.next = l->norm;
+	l->moe.x = gpu_vectors_open(device, tokens, shape->hidden);
+	l->moe.h.stride = l->moe.x.rows.stride;
+	l->moe.h.at = gpu_shared(device, tokens * l->moe.h.stride * sizeof(float));
 	l->moe.act = gpu_vectors_open(device, slots, shape->width);
 	l->moe.chosen = gpu_shared(device, slots * sizeof(uint32_t));
 	l->moe.weights = gpu_shared(device, slots * sizeof(float));
 	l->moe.groups = gpu_shared(device, N_EXPERTS * sizeof(*l->moe.groups));
 	l->moe.members = gpu_shared(device, slots * sizeof(uint32_t));
-	l->moe.products.stride = l->moe.state.h.stride;
+	l->moe.products.stride = l->moe.x.rows.stride;
 	l->moe.products.at = gpu_shared(device, slots * l->moe.products.stride * sizeof(float));
 	for (uint64_t i = 0; i < slots; i++) {
 		l->moe.chosen[i] = (uint32_t)(i * 3 + i / shape->top_k) % N_EXPERTS;
@@ -119,8 +119,8 @@ layer_open(struct layer *l, const struct shape *shape, uint32_t tokens)
 	}
 	for (uint32_t i = 0; i < shape->hidden; i++)
 		l->norm[i] = 0.1f * gpu_random(&seed) + 0.3f;
-	for (uint64_t i = 0; i < (uint64_t)tokens * l->moe.state.h.stride; i++)
-		l->moe.state.h.at[i] = gpu_random(&seed);
+	for (uint64_t i = 0; i < (uint64_t)tokens * l->moe.h.stride; i++)
+		l->moe.h.at[i] = gpu_random(&seed);
 }
 
 static void
@@ -136,12 +136,13 @@ layer_close(struct layer *l)
 			    l->bytes);
 	gpu_shared_free(device, l->places, N_EXPERTS * sizeof(*l->places));
 	gpu_shared_free(device, l->norm, shape->hidden * sizeof(float));
+	gpu_shared_free(device, l->moe.h.at, l->tokens * l->moe.h.stride * sizeof(float));
 	gpu_shared_free(device, l->moe.chosen, slots * sizeof(uint32_t));
 	gpu_shared_free(device, l->moe.groups, N_EXPERTS * sizeof(*l->moe.groups));
 	gpu_shared_free(device, l->moe.members, slots * sizeof(uint32_t));
 	gpu_shared_free(device, l->moe.products.at, slots * l->moe.products.stride * sizeof(float));
 	gpu_shared_free(device, l->moe.weights, slots * sizeof(float));
-	gpu_hidden_close(device, &l->moe.state, l->tokens, shape->hidden);
+	gpu_vectors_close(device, &l->moe.x, l->tokens, shape->hidden);
 	gpu_vectors_close(device, &l->moe.act, slots, shape->width);
 }
 
@@ -149,17 +150,21 @@ layer_close(struct layer *l)
 static void
 layer_run(const struct layer *l, uint32_t first, uint32_t tokens)
 {
+	const struct cuda_norm norm = { l->norm, EPSILON };
 	struct cuda_moe moe = l->moe;
 	struct error err = { "" };
 	int r;
 
-	moe.state = gpu_hidden_from(&moe.state, first);
+	moe.h.at += (uint64_t)first * moe.h.stride;
 	moe.chosen += (uint64_t)first * moe.top_k;
 	moe.weights += (uint64_t)first * moe.top_k;
+	moe.x.rows.at += (uint64_t)first * moe.x.rows.stride;
+	moe.x.fixed.at += (uint64_t)first * moe.x.fixed.stride;
 	moe.act.rows.at += (uint64_t)first * moe.top_k * moe.act.rows.stride;
 	moe.act.fixed.at += (uint64_t)first * moe.top_k * moe.act.fixed.stride;
-	gpu_hidden_make(device, &moe.state, l->norm, moe.hidden, tokens);
-	r = cuda_experts_in(NULL, &moe, tokens, &err);
+	r = cuda_normed(NULL, moe.h, &norm, moe.hidden, moe.x, tokens, &err);
+	if (!r)
+		r = cuda_experts_in(NULL, &moe, tokens, &err);
 	if (!r)
 		r = cuda_experts_out(NULL, &moe, tokens, &err);
 	if (!r)
@@ -199,16 +204,11 @@ in_double(const float *from, uint32_t n)
 
 /* The largest error of act, as a part of what is allowed. */
 static double
-act_error(const struct layer *l, uint64_t slot, const float *h)
+act_error(const struct layer *l, uint64_t slot)
 {
 	const struct cuda_moe *moe = &l->moe;
-	double *x = in_double(h + slot / moe->top_k * moe->state.h.stride, moe->hidden);
-	double worst = 0, squares = 0;
-
-	for (uint32_t i = 0; i < moe->hidden; i++)
-		squares += x[i] * x[i];
-	for (uint32_t i = 0; i < moe->hidden; i++)
-		x[i] *= l->norm[i] / sqrt(squares / moe->hidden + EPSILON);
+	double *x = in_double(moe->x.rows.at + slot / moe->top_k * moe->x.rows.stride, moe->hidden);
+	double worst = 0;
 
 	for (uint32_t r = 0; r < moe->width; r++) {
 		double gate_off, up_off, off;
@@ -234,8 +234,7 @@ out_error(const struct layer *l, uint32_t token, const float *before)
 	double worst = 0;
 
 	for (uint32_t r = 0; r < moe->hidden; r++) {
-		double want = before[(uint64_t)token * moe->state.h.stride + r],
-		       off = 1e-6 * fabs(want);
+		double want = before[(uint64_t)token * moe->h.stride + r], off = 1e-6 * fabs(want);
 
 		for (uint32_t k = 0; k < moe->top_k; k++) {
 			uint64_t slot = (uint64_t)token * moe->top_k + k;
@@ -247,9 +246,8 @@ out_error(const struct layer *l, uint32_t token, const float *before)
 			off += one;
 			free(act);
 		}
-		worst = fmax(
-		    worst,
-		    fabs(moe->state.h.at[(uint64_t)token * moe->state.h.stride + r] - want) / off);
+		worst =
+		    fmax(worst, fabs(moe->h.at[(uint64_t)token * moe->h.stride + r] - want) / off);
 	}
 	return worst;
 }
@@ -265,12 +263,12 @@ experts_of_any_types_and_widths_agree_with_double(void **state)
 		float *before;
 
 		layer_open(&l, &shapes[s], 2);
-		bytes = 2 * l.moe.state.h.stride * sizeof(float);
+		bytes = 2 * l.moe.h.stride * sizeof(float);
 		before = malloc(bytes);
-		memcpy(before, l.moe.state.h.at, bytes);
+		memcpy(before, l.moe.h.at, bytes);
 		layer_run(&l, 0, 2);
 		for (uint32_t slot = 0; slot < 2 * l.moe.top_k; slot += l.moe.top_k + 1)
-			in = fmax(in, act_error(&l, slot, before));
+			in = fmax(in, act_error(&l, slot));
 		for (uint32_t token = 0; token < 2; token++)
 			out = fmax(out, out_error(&l, token, before));
 		printf("%u of width %u over %u: errors %.2f, %.2f of what is allowed\n",
@@ -295,20 +293,20 @@ bits_of_experts_do_not_depend_on_the_batch(void **state)
 		if (shapes[s].hidden * shapes[s].width > 1000000)
 			continue;
 		layer_open(&l, &shapes[s], 64);
-		bytes = 64 * l.moe.state.h.stride * sizeof(float);
+		bytes = 64 * l.moe.h.stride * sizeof(float);
 		before = malloc(bytes);
 		first = malloc(bytes);
-		memcpy(before, l.moe.state.h.at, bytes);
+		memcpy(before, l.moe.h.at, bytes);
 		for (int b = 0; b < 4; b++) {
 			uint32_t tokens = b == 0 ? 64 : 2 * batches[b];
 
-			memcpy(l.moe.state.h.at, before, bytes);
+			memcpy(l.moe.h.at, before, bytes);
 			for (uint32_t token = 0; token < tokens; token += batches[b])
 				layer_run(&l, token, batches[b]);
 			if (b == 0)
-				memcpy(first, l.moe.state.h.at, bytes);
-			assert_memory_equal(first, l.moe.state.h.at,
-					    tokens * l.moe.state.h.stride * sizeof(float));
+				memcpy(first, l.moe.h.at, bytes);
+			assert_memory_equal(first, l.moe.h.at,
+					    tokens * l.moe.h.stride * sizeof(float));
 		}
 		assert_memory_not_equal(before, first, bytes);
 		free(before);
@@ -324,7 +322,7 @@ out_run(const struct layer *l, uint32_t token, uint32_t slot, uint32_t n)
 	struct cuda_moe moe = l->moe;
 	struct error err = { "" };
 
-	moe.state = gpu_hidden_from(&moe.state, token);
+	moe.h.at += (uint64_t)token * moe.h.stride;
 	moe.chosen += slot;
 	moe.act.rows.at += (uint64_t)slot * moe.act.rows.stride;
 	moe.act.fixed.at += (uint64_t)slot * moe.act.fixed.stride;
@@ -345,14 +343,14 @@ each_experts_product_is_a_sum_of_its_own_added_in_order(void **state)
 		layer_open(&l, &shapes[s], 1);
 		layer_run(&l, 0, 1);
 		for (uint32_t k = 0; k < top_k; k++) {
-			memset(l.moe.state.h.at, 0, hidden * sizeof(float));
+			memset(l.moe.h.at, 0, hidden * sizeof(float));
 			out_run(&l, 0, k, 1);
 			for (uint32_t i = 0; i < hidden; i++)
-				want[i] += l.moe.state.h.at[i];
+				want[i] += l.moe.h.at[i];
 		}
-		memset(l.moe.state.h.at, 0, hidden * sizeof(float));
+		memset(l.moe.h.at, 0, hidden * sizeof(float));
 		out_run(&l, 0, 0, top_k);
-		assert_memory_equal(l.moe.state.h.at, want, hidden * sizeof(float));
+		assert_memory_equal(l.moe.h.at, want, hidden * sizeof(float));
 		free(want);
 		layer_close(&l);
 	}

@@ -1,4 +1,4 @@
-/* The router on the GPU: the logits against sums in double on the CPU, and the
+/* The router on the GPU: the normed vector, the logits against sums in double on the CPU, and the
  * choice of experts. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 #include "proto/limits.h"
 #include "tests/gpu.h"
+#include "tests/gpu_fixed.h"
 #include "tests/gpu_vectors.h"
 #include "worker/cuda_kernels.h"
 
@@ -23,9 +24,8 @@ static uint64_t seed = 1;
 
 struct route {
 	struct cuda_moe moe;
-	float *norm;     /* (hidden) */
 	uint32_t tokens; /* room for */
-	uint64_t router_bytes, norm_bytes, logits_bytes, chosen_bytes, used_bytes;
+	uint64_t router_bytes, h_bytes, norm_bytes, logits_bytes, chosen_bytes, used_bytes;
 	double *x; /* (hidden): the last token's that was asked for */
 };
 
@@ -51,12 +51,14 @@ route_open(struct route *r, uint32_t type, const uint32_t shape[3], uint32_t tok
 		.experts = experts,
 		.top_k = top_k,
 		.router = { .row_bytes = row_bytes, .type = type, .rows = experts },
-		.epsilon = EPSILON,
-		.state = gpu_hidden_open(device, tokens, hidden),
+		.norm = { .epsilon = EPSILON },
+		.x = gpu_vectors_open(device, tokens, hidden),
 	};
 	r->router_bytes = experts * row_bytes;
 	moe->router.at = gpu_shared(device, r->router_bytes);
-	r->norm = floats_open(&r->norm_bytes, hidden);
+	moe->h.stride = (hidden + 3) / 4 * 4;
+	moe->h.at = floats_open(&r->h_bytes, (uint64_t)tokens * moe->h.stride);
+	moe->norm.weight = floats_open(&r->norm_bytes, hidden);
 	moe->logits.stride = experts;
 	moe->logits.at = floats_open(&r->logits_bytes, (uint64_t)tokens * experts);
 	r->chosen_bytes = sizeof(uint32_t) * tokens * top_k;
@@ -73,9 +75,10 @@ route_close(struct route *r)
 {
 	struct cuda_moe *moe = &r->moe;
 
-	gpu_hidden_close(device, &moe->state, r->tokens, moe->hidden);
+	gpu_vectors_close(device, &moe->x, r->tokens, moe->hidden);
 	gpu_shared_free(device, (void *)moe->router.at, r->router_bytes);
-	gpu_shared_free(device, r->norm, r->norm_bytes);
+	gpu_shared_free(device, moe->h.at, r->h_bytes);
+	gpu_shared_free(device, (void *)moe->norm.weight, r->norm_bytes);
 	gpu_shared_free(device, moe->logits.at, r->logits_bytes);
 	gpu_shared_free(device, moe->chosen, r->chosen_bytes);
 	gpu_shared_free(device, moe->weights, r->chosen_bytes);
@@ -88,16 +91,16 @@ static void
 random_fill(const struct route *r)
 {
 	const struct cuda_moe *moe = &r->moe;
-	const struct cuda_rows *h = &moe->state.h;
+	float *weight = (float *)moe->norm.weight;
 
 	for (uint32_t e = 0; e < moe->experts; e++)
 		gpu_random_row(type_find(moe->router.type),
 			       (uint8_t *)moe->router.at + e * moe->router.row_bytes, moe->hidden,
 			       &seed);
-	for (uint64_t i = 0; i < (uint64_t)r->tokens * h->stride; i++)
-		h->at[i] = 2 * gpu_random(&seed);
+	for (uint64_t i = 0; i < (uint64_t)r->tokens * moe->h.stride; i++)
+		moe->h.at[i] = 2 * gpu_random(&seed);
 	for (uint32_t i = 0; i < moe->hidden; i++)
-		r->norm[i] = gpu_random(&seed) / 8 + 0.25f;
+		weight[i] = gpu_random(&seed) / 8 + 0.25f;
 }
 
 /* The first column alone counts: expert e has the logit scores[e], times what the norm makes of it.
@@ -106,8 +109,8 @@ static void
 scores_fill(const struct route *r, const float *scores)
 {
 	for (uint32_t i = 0; i < r->moe.hidden; i++)
-		r->norm[i] = 1;
-	r->moe.state.h.at[0] = 1;
+		((float *)r->moe.norm.weight)[i] = 1;
+	r->moe.h.at[0] = 1;
 	for (uint32_t e = 0; e < r->moe.experts; e++)
 		((float *)r->moe.router.at)[(size_t)e * r->moe.hidden] = scores[e];
 }
@@ -119,8 +122,9 @@ route_run(const struct route *r, uint32_t first, uint32_t tokens)
 	struct cuda_moe moe = r->moe;
 	struct error err;
 
-	moe.state = gpu_hidden_from(&moe.state, first);
-	gpu_hidden_make(device, &moe.state, r->norm, moe.hidden, tokens);
+	moe.h.at += (uint64_t)first * moe.h.stride;
+	moe.x.rows.at += (uint64_t)first * moe.x.rows.stride;
+	moe.x.fixed.at += (uint64_t)first * moe.x.fixed.stride;
 	moe.logits.at += (uint64_t)first * moe.logits.stride;
 	moe.chosen += (uint64_t)first * moe.top_k;
 	moe.weights += (uint64_t)first * moe.top_k;
@@ -131,16 +135,21 @@ route_run(const struct route *r, uint32_t first, uint32_t tokens)
 }
 
 static void
-make_vector(const struct route *r, uint64_t token)
+check_vector(const struct route *r, uint64_t token)
 {
 	const struct cuda_moe *moe = &r->moe;
-	const float *h = moe->state.h.at + token * moe->state.h.stride;
+	const float *h = moe->h.at + token * moe->h.stride;
+	const float *got = moe->x.rows.at + token * moe->x.rows.stride;
 	double squares = 0;
 
 	for (uint32_t i = 0; i < moe->hidden; i++)
 		squares += (double)h[i] * h[i];
-	for (uint32_t i = 0; i < moe->hidden; i++)
-		r->x[i] = h[i] / sqrt(squares / moe->hidden + EPSILON) * r->norm[i];
+	for (uint32_t i = 0; i < moe->hidden; i++) {
+		r->x[i] = h[i] / sqrt(squares / moe->hidden + EPSILON) * moe->norm.weight[i];
+		assert_true(fabs(got[i] - r->x[i]) <= 1e-6 * fabs(r->x[i]));
+	}
+	if (moe->hidden % 32 == 0)
+		gpu_fixed_check(&moe->x, token, moe->hidden);
 }
 
 static void
@@ -262,7 +271,7 @@ the_largest_numbers_of_experts_are_chosen_from(void **state)
 		random_fill(&r);
 		route_run(&r, 0, 2);
 		for (uint64_t t = 0; t < 2; t++) {
-			make_vector(&r, t);
+			check_vector(&r, t);
 			check_logits(&r, t);
 			check_choice(&r, t);
 		}
@@ -293,7 +302,7 @@ the_router_may_be_of_any_type(void **state)
 		route_open(&r, type, shape, 1);
 		random_fill(&r);
 		route_run(&r, 0, 1);
-		make_vector(&r, 0);
+		check_vector(&r, 0);
 		check_logits(&r, 0);
 		check_choice(&r, 0);
 		route_close(&r);

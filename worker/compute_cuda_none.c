@@ -34,45 +34,41 @@ const struct compute_ops compute_cuda = {
 
 /* The launchers that are tested one by one. */
 int
-cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
-	   const struct cuda_input *in, struct cuda_hidden to, const float *next, uint32_t tokens,
-	   struct error *err)
+cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *norm, uint32_t columns,
+	    struct cuda_vectors to, uint32_t tokens, struct error *err)
 {
 	(void)stream;
-	(void)embedding;
+	(void)from;
+	(void)norm;
 	(void)columns;
-	(void)in;
 	(void)to;
-	(void)next;
 	(void)tokens;
 	return none(err);
 }
 
 int
 cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
-	      const struct cuda_scale *scale, struct cuda_rows to, uint32_t tokens,
-	      struct error *err)
+	      struct cuda_rows to, bool add, uint32_t tokens, struct error *err)
 {
 	(void)stream;
 	(void)matrices;
 	(void)from;
-	(void)scale;
 	(void)to;
+	(void)add;
 	(void)tokens;
 	return none(err);
 }
 
 int
-cuda_multiply_add(void *stream, const struct cuda_matrix *matrix, uint32_t columns,
-		  struct cuda_vectors from, struct cuda_hidden to, const float *next,
-		  uint32_t tokens, struct error *err)
+cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
+		     struct error *err)
 {
 	(void)stream;
-	(void)matrix;
-	(void)columns;
+	(void)matrices;
 	(void)from;
+	(void)norm;
 	(void)to;
-	(void)next;
 	(void)tokens;
 	return none(err);
 }

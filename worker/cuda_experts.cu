@@ -6,11 +6,10 @@
 #define IN_ROWS 32u /* of act: a block makes whole groups in fixed point */
 #define IN_WARPS 16u
 #define IN_TURNS (IN_ROWS / IN_WARPS)
-#define OUT_WARPS HIDDEN_GROUP /* a row of h each */
+#define OUT_WARPS 8u
 
 struct experts_in {
 	struct cuda_moe moe;
-	struct cuda_scale scale;
 	struct cuda_plan plan;
 	struct staged_rows gate, up;
 };
@@ -63,7 +62,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 	uint8_t *room = in_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
 	float *act = (float *)(in_memory + p.plan.own_at);
 	const struct vectors x = vectors_of(p.plan, in_memory);
-	float weight, part, scale;
+	float weight;
 
 	PROBE_BEGIN();
 	previous_done();
@@ -74,7 +73,6 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 	const uint8_t *gates = role_at(moe, expert, ROLE_GATE),
 		      *ups = role_at(moe, expert, ROLE_UP);
 	weight = __ldcg(moe.weights + slot);
-	part = scale_part(p.scale, 0);
 	auto pair = [&](uint32_t turn) {
 		uint32_t row = min(first + turn * IN_WARPS + warp, moe.width - 1);
 		struct pair_from from = { gates + row * moe.row_bytes[ROLE_GATE],
@@ -88,8 +86,7 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 #pragma unroll 1
 	for (uint32_t turn = 0; ALIKE && turn < p.plan.buffers; turn++)
 		pair(turn).stage(0, 0);
-	vectors_load(p.plan, in_memory, moe.state.x, 0);
-	scale = scale_of(p.scale, part);
+	vectors_load(p.plan, in_memory, moe.x, 0);
 	PROBE(PROBE_LOADED);
 #pragma unroll 1
 	for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
@@ -110,8 +107,6 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 			gate = times_row(p, p.gate, mine.from.gate, room, x);
 			up = times_row(p, p.up, mine.from.up, room, x);
 		}
-		gate *= scale;
-		up *= scale;
 		if (lane == 0)
 			act[turn * IN_WARPS + warp] = first + turn * IN_WARPS + warp < moe.width
 							  ? act_of(gate, up, weight)
@@ -159,7 +154,6 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 	if (tokens > 1)
 		return cuda_grouped_in(stream, moe, tokens, err);
 	p.moe = *moe;
-	p.scale = cuda_scale_of(&moe->state, moe->hidden, moe->epsilon);
 	r = plan_in(moe, &p, err);
 	if (r)
 		return r;
@@ -179,10 +173,9 @@ struct experts_out {
 	struct staged_rows down;
 };
 
-/* A block has a group of h, a warp a row: of all chosen experts' matrices one row each, side by
- * side. */
+/* A warp has a row of h: of all chosen experts' matrices one row each, side by side. */
 static __global__ void
-__launch_bounds__(OUT_WARPS * 32, 2) experts_out_kernel(struct experts_out p PROBE_PARAM)
+__launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, out_memory);
 	const struct cuda_moe &moe = p.moe;
@@ -192,9 +185,7 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_kernel(struct experts_out p PRO
 	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
 	const struct segment_parts parts = { (float *)(where + (moe.top_k + 1) / 2 * 2) +
 					     warp * moe.top_k * SEGMENT_PITCH };
-	float *group = parts.from(0).at + (OUT_WARPS - warp) * moe.top_k * SEGMENT_PITCH, sum = 0;
-	const uint32_t begin = blockIdx.x * OUT_WARPS;
-	float4 weights = hidden_weights(moe.next, hidden_column(begin, moe.hidden), moe.hidden);
+	float sum = 0, *out;
 
 	PROBE_BEGIN();
 	/* The choice was made before the kernel before this one let it begin. */
@@ -212,18 +203,16 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_kernel(struct experts_out p PRO
 	let_next_begin();
 	vectors_load(p.plan, out_memory, moe.act, 0);
 	PROBE(PROBE_LOADED);
-	if (row < moe.hidden) {
-		for (uint32_t k = 0; k < moe.top_k; k++)
-			parts.from(k).at[lane] = 0;
-		sum = __ldcg(moe.state.h.at + row);
-		mine.segments_times(vectors_of(p.plan, out_memory), parts);
-		sum = segments_add(sum, parts, moe.top_k);
-	}
+	if (row >= moe.hidden)
+		return;
+	out = moe.h.at + row;
+	for (uint32_t k = 0; k < moe.top_k; k++)
+		parts.from(k).at[lane] = 0;
+	sum = __ldcg(out);
+	mine.segments_times(vectors_of(p.plan, out_memory), parts);
+	sum = segments_add(sum, parts, moe.top_k);
 	if (lane == 0)
-		group[warp] = sum;
-	__syncthreads();
-	if (warp == 0)
-		hidden_store_group(moe.state, 0, begin, moe.hidden, group, weights);
+		*out = sum;
 	PROBE_END();
 }
 
@@ -243,7 +232,7 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 	wants.buffers = 1;
 	wants.warps = OUT_WARPS;
 	wants.own_bytes = (moe->top_k + 1) / 2 * 2 * sizeof(void *) +
-			  (OUT_WARPS * moe->top_k * SEGMENT_PITCH + HIDDEN_GROUP) * sizeof(float);
+			  OUT_WARPS * moe->top_k * SEGMENT_PITCH * sizeof(float);
 	wants.types = &moe->type[ROLE_DOWN];
 	wants.n_types = 1;
 	p.moe = *moe;

@@ -3,7 +3,6 @@
 #ifndef HEARTH_WORKER_CUDA_EXPERTS_CUH
 #define HEARTH_WORKER_CUDA_EXPERTS_CUH
 
-#include "worker/cuda_hidden.cuh"
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
 

@@ -9,8 +9,6 @@
 #ifndef HEARTH_WORKER_CUDA_FIXED_CUH
 #define HEARTH_WORKER_CUDA_FIXED_CUH
 
-#include <cuda_runtime.h>
-
 #include "worker/cuda_kernels.h"
 
 #define FIXED_LARGEST 32512.0f

@@ -10,13 +10,12 @@
 #define IN_TURNS (IN_ROWS / WARPS)
 #define OUT_ROWS 64u
 #define OUT_TURNS (OUT_ROWS / (2 * WARPS))
-#define ADD_THREADS 128u
+#define ADD_THREADS 256u
 
 static_assert(WARPS >= AT_ONCE, "a warp for each vector's act");
 
 struct grouped {
 	struct cuda_moe moe;
-	struct cuda_scale scale;
 	struct cuda_plan plan;
 	struct staged_rows rows, others; /* others: of up, where it is not as gate */
 };
@@ -72,22 +71,6 @@ vectors_gather(const struct cuda_plan &plan, uint8_t *memory, const struct cuda_
 	}
 	copies_wait();
 	__syncthreads();
-}
-
-/* Of vector m in the lanes of m. */
-static __device__ __forceinline__ float
-scales_of(const struct grouped &p, uint32_t tokens)
-{
-	float ret = 0;
-
-#pragma unroll
-	for (uint32_t m = 0; m < AT_ONCE; m++) {
-		uint64_t token = __shfl_sync(0xffffffffu, tokens, m);
-		float scale = scale_of(p.scale, scale_part(p.scale, token));
-
-		ret = threadIdx.x % 32 / (32 / AT_ONCE) == m ? scale : ret;
-	}
-	return ret;
 }
 
 /* The products of one row with all vectors, of vector m in the lanes of m. */
@@ -146,9 +129,8 @@ __launch_bounds__(WARPS * 32, 3) grouped_in_kernel(struct grouped p PROBE_PARAM)
 		uint32_t count = min(group.count - done, (uint32_t)AT_ONCE);
 		uint32_t slot = members_at(moe, group, done), m = lane / (32 / AT_ONCE);
 		float weight = __ldcg(moe.weights + __shfl_sync(0xffffffffu, slot, m));
-		float scale = scales_of(p, slot / moe.top_k);
 
-		vectors_gather(p.plan, grouped_in_memory, moe.state.x, slot / moe.top_k, count);
+		vectors_gather(p.plan, grouped_in_memory, moe.x, slot / moe.top_k, count);
 #pragma unroll 1
 		for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
 			warp_rows<2, struct two_rows> mine = pair(turn);
@@ -170,8 +152,6 @@ __launch_bounds__(WARPS * 32, 3) grouped_in_kernel(struct grouped p PROBE_PARAM)
 				gate = times_row(p, p.rows, mine.from.of[0], room, x, count);
 				up = times_row(p, p.others, mine.from.of[1], room, x, count);
 			}
-			gate *= scale;
-			up *= scale;
 			if (lane % (32 / AT_ONCE) == 0)
 				act[m * IN_ROWS + turn * WARPS + warp] =
 				    first + turn * WARPS + warp < moe.width
@@ -221,7 +201,6 @@ cuda_grouped_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 	int r;
 
 	p.moe = *moe;
-	p.scale = cuda_scale_of(&moe->state, moe->hidden, moe->epsilon);
 	r = plan_in(&p, err);
 	if (!r)
 		r = cuda_group_choices(stream, moe, tokens, err);
@@ -301,28 +280,26 @@ __launch_bounds__(WARPS * 32, 3) grouped_out_kernel(struct grouped p PROBE_PARAM
 	PROBE_END();
 }
 
-/* h += the products, in the order of chosen; a thread has four columns. */
+/* h += the products, in the order of chosen. */
 static __global__ void
 __launch_bounds__(ADD_THREADS) experts_add_kernel(struct cuda_moe moe PROBE_PARAM)
 {
-	uint32_t column = 4 * (blockIdx.x * ADD_THREADS + threadIdx.x),
-		 stride = moe.products.stride;
+	uint32_t i = blockIdx.x * ADD_THREADS + threadIdx.x;
 	uint64_t token = blockIdx.y;
-	const float *from = moe.products.at + token * moe.top_k * stride;
-	float4 weights = hidden_weights(moe.next, column, moe.hidden), h;
+	const float *from = moe.products.at + token * moe.top_k * moe.products.stride + i;
+	float *h = moe.h.at + token * moe.h.stride + i, sum;
 
 	PROBE_BEGIN();
 	previous_done();
 	PROBE(PROBE_WAITED);
 	let_next_begin();
-	h = four_columns(moe.state.h.at + token * moe.state.h.stride, column, moe.hidden);
-#pragma unroll 4
-	for (uint32_t k = 0; k < moe.top_k; k++) {
-		float4 one = four_columns(from + k * (uint64_t)stride, column, moe.hidden);
-
-		h = make_float4(h.x + one.x, h.y + one.y, h.z + one.z, h.w + one.w);
+	if (i < moe.hidden) {
+		sum = __ldcg(h);
+#pragma unroll 8
+		for (uint32_t k = 0; k < moe.top_k; k++)
+			sum += __ldcg(from + k * (uint64_t)moe.products.stride);
+		*h = sum;
 	}
-	hidden_store(moe.state, token, column, moe.hidden, h, weights);
 	PROBE_END();
 }
 
@@ -351,8 +328,7 @@ cuda_grouped_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 	r = cuda_launch("grouped_out_kernel", grouped_out_kernel, grid, WARPS * 32, p.plan.bytes,
 			stream, err, p);
 	return r ? r
-		 : cuda_launch(
-		       "experts_add_kernel", experts_add_kernel,
-		       dim3((moe->hidden + 4 * ADD_THREADS - 1) / (4 * ADD_THREADS), tokens),
-		       ADD_THREADS, 0, stream, err, *moe);
+		 : cuda_launch("experts_add_kernel", experts_add_kernel,
+			       dim3((moe->hidden + ADD_THREADS - 1) / ADD_THREADS, tokens),
+			       ADD_THREADS, 0, stream, err, *moe);
 }

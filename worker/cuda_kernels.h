@@ -7,7 +7,7 @@
  * (tokens, stride) with stride a multiple of 4, and those that are multiplied by matrices of
  * quantised types lie in fixed point too (cuda_fixed.cuh).
  *
- * A layer is six kernels: cuda_multiply, cuda_attend, cuda_multiply_add, cuda_route,
+ * A layer is six kernels: cuda_multiply_normed, cuda_attend, cuda_multiply, cuda_route,
  * cuda_experts_in, cuda_experts_out; for several tokens the last two are two each. */
 #ifndef HEARTH_WORKER_CUDA_KERNELS_H
 #define HEARTH_WORKER_CUDA_KERNELS_H
@@ -68,39 +68,31 @@ struct cuda_vectors {
 	struct cuda_fixed fixed;
 };
 
-/* The hidden state, with what the next norm's product wants of it: of whoever writes h. */
-struct cuda_hidden {
-	struct cuda_rows h;
-	struct cuda_vectors x;    /* h times the weight of the norm that comes next */
-	struct cuda_rows squares; /* (tokens, CUDA_SQUARES(columns)): sums of h's squares */
-};
-
-#define CUDA_SQUARES(columns) (((columns) + 15) / 16)
-
-/* What is left of an RMS norm: a product of x with a matrix is to be multiplied by
- * 1 / sqrt(mean of the squares + epsilon). */
-struct cuda_scale {
-	struct cuda_rows squares;
-	uint32_t columns;
+/* RMS norm over a row, on its way into a product. */
+struct cuda_norm {
+	const float *weight;
 	float epsilon;
 };
 
 bool cuda_type_known(uint32_t type);
 
-/* to.h[t] = row in->ids[t] of the embedding.  `next`: here and below the next norm's weight. */
+/* to[t] = row in->ids[t] of the embedding. */
 int cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
-	       const struct cuda_input *in, struct cuda_hidden to, const float *next,
-	       uint32_t tokens, struct error *err);
+	       const struct cuda_input *in, struct cuda_rows to, uint32_t tokens,
+	       struct error *err);
 
-/* to[t] = matrices * from[t]; `scale` (NULL: none): times that. */
+/* to[t] = from[t], normed. */
+int cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *norm, uint32_t columns,
+		struct cuda_vectors to, uint32_t tokens, struct error *err);
+
+/* to[t] = matrices * from[t]; `add`: added to what is there. */
 int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
-		  const struct cuda_scale *scale, struct cuda_rows to, uint32_t tokens,
-		  struct error *err);
+		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
 
-/* to.h[t] += matrix * from[t]. */
-int cuda_multiply_add(void *stream, const struct cuda_matrix *matrix, uint32_t columns,
-		      struct cuda_vectors from, struct cuda_hidden to, const float *next,
-		      uint32_t tokens, struct error *err);
+/* to[t] = matrices * (from[t], normed). */
+int cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
+			 const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
+			 struct error *err);
 
 /* Keys and values of a layer, (kv_heads, CUDA_KV_TILES(context), CUDA_KV_GROUPS(head_dim)) tiles
  * each.  A tile has 32 columns of 32 positions in fixed point, two bytes a column and a unit for
@@ -158,9 +150,9 @@ struct cuda_moe {
 	uint64_t row_bytes[N_ROLES];
 	uint32_t hidden, width, experts, top_k;
 	struct cuda_matrix router;
-	struct cuda_hidden state; /* (tokens, hidden): the experts' sum is added to h */
-	float epsilon;            /* of the norm whose weight state.x has */
-	const float *next;
+	struct cuda_norm norm;
+	struct cuda_rows h;       /* (tokens, hidden): the experts' sum is added */
+	struct cuda_vectors x;    /* (tokens, hidden), h normed */
 	struct cuda_rows logits;  /* (tokens, experts) */
 	uint32_t *arrived;        /* (tokens), 0 between launches */
 	uint32_t *chosen;         /* (tokens, top_k), the likeliest first */
@@ -173,7 +165,7 @@ struct cuda_moe {
 	struct cuda_rows products; /* (tokens, top_k): each a row of `hidden` */
 };
 
-/* logits = router x, softmax over them, the top_k (the lower index first among equals), weights
+/* x, logits = router x, softmax over them, the top_k (the lower index first among equals), weights
  * renormalised. */
 int cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 /* act = weight * silu(gate x) * (up x) of each chosen expert.  Each expert's rows are read once,

@@ -6,7 +6,7 @@
 #include "worker/cuda_stage.cuh"
 
 /* For rows, if they fit: a launch of several blocks an SM does not gain from more. */
-#define ROWS_BYTES (84u << 10)
+#define ROWS_BYTES (80u << 10)
 
 struct cuda_wants {
 	uint32_t columns, vectors;
@@ -14,6 +14,7 @@ struct cuda_wants {
 	uint32_t segments;
 	uint32_t buffers; /* products of a warp that are staged at once, where there is room */
 	uint32_t warps;
+	bool norm; /* floats too, whatever the types */
 	uint32_t own_bytes;
 	const uint32_t *types;
 	uint32_t n_types;
@@ -99,10 +100,14 @@ plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes
 static inline int
 cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct error *err)
 {
-	int limit = 0;
+	int device = 0, limit = 0;
 	uint64_t fixed, floats, rest;
-	int r = cuda_shared_most(&limit, err);
+	int r = cuda_check(cudaGetDevice(&device), "cudaGetDevice", err);
 
+	if (!r)
+		r = cuda_check(
+		    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+		    "cudaDeviceGetAttribute", err);
 	if (r)
 		return r;
 	*ret = {};
@@ -111,7 +116,9 @@ cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct err
 	for (uint32_t i = 0; i < wants->n_types; i++)
 		*(type_is_floats(wants->types[i]) ? &ret->floats : &ret->fixed) = 1;
 	fixed = ret->fixed ? (uint64_t)wants->vectors * CUDA_FIXED_BYTES(wants->columns) : 0;
-	floats = ret->floats ? (uint64_t)wants->vectors * ((wants->columns + 3) / 4 * 16) : 0;
+	floats = ret->floats || wants->norm
+		     ? (uint64_t)wants->vectors * ((wants->columns + 3) / 4 * 16)
+		     : 0;
 	rest = fixed + floats + (wants->own_bytes + 15) / 16 * 16;
 	if (rest < (uint64_t)limit)
 		plan_rows(ret, wants, limit - rest < ROWS_BYTES ? limit - rest : ROWS_BYTES);

@@ -1,6 +1,5 @@
-/* The router: its rows times the token's vector, and the choice of experts by the block that has
- * the last of the logits. */
-#include "worker/cuda_hidden.cuh"
+/* The router: a token's vector normed, for the router's rows and for the experts, and the choice of
+ * experts by the block that has the last of the logits. */
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
@@ -9,6 +8,24 @@
 #define THREADS (WARPS * 32)
 
 static_assert(THREADS / 2 % 32 == 0, "two threads an expert, whole warps");
+
+/* A block's share of the normed vector to where the experts read it: a warp 128 columns. */
+static __device__ __forceinline__ void
+share_store(const struct cuda_vectors &to, uint64_t token, const float *x, uint32_t columns)
+{
+	uint32_t warp = blockIdx.x + gridDim.x * (threadIdx.x / 32);
+	float *row = to.rows.at + token * to.rows.stride;
+
+	for (uint32_t begin = 128 * warp; begin < columns; begin += 128 * WARPS * gridDim.x) {
+		uint32_t column = begin + 4 * (threadIdx.x % 32);
+		float4 v =
+		    column < columns ? *(const float4 *)(x + column) : make_float4(0, 0, 0, 0);
+
+		fixed_store(to.fixed.at + token * to.fixed.stride, column, v, column < columns);
+		if (column < columns)
+			*(float4 *)(row + column) = v;
+	}
+}
 
 /* Softmax, by every warp for itself.  What an expert has comes as a number that grows with it; a
  * NaN is 0, and so counts as least likely. */
@@ -121,7 +138,6 @@ choose(const struct cuda_moe &moe, uint64_t token, float *memory)
 
 struct route {
 	struct cuda_moe moe;
-	struct cuda_scale scale;
 	struct cuda_plan plan;
 	struct staged_rows rows;
 };
@@ -134,8 +150,8 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	const struct cuda_moe &moe = p.moe;
 	uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32;
 	uint64_t token = blockIdx.y;
-	uint32_t *room = (uint32_t *)(route_memory + p.plan.own_at);
-	float sums[1] = {}, part;
+	float *x = (float *)(route_memory + p.plan.floats_at);
+	float *room = (float *)(route_memory + p.plan.own_at), sums[1] = {};
 	const uint8_t *at = (const uint8_t *)moe.router.at + (uint64_t)row * p.rows.row_bytes;
 	auto from = [&](uint32_t, uint32_t) { return at; };
 	warp_rows<1, decltype(from)> mine = {
@@ -151,21 +167,22 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	let_next_begin();
 	if (row < moe.experts)
 		mine.stage(0, 0);
-	previous_done();
-	PROBE(PROBE_WAITED);
-	part = scale_part(p.scale, token);
-	vectors_load(p.plan, route_memory, moe.state.x, token);
+	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
+		 p.plan.fixed ? route_memory : NULL, x);
+	__syncthreads();
 	PROBE(PROBE_LOADED);
 	if (row < moe.experts) {
 		mine.all_times(vectors_of(p.plan, route_memory), sums);
-		sums[0] = warp_sum(sums[0]) * scale_of(p.scale, part);
+		sums[0] = warp_sum(sums[0]);
 		if (threadIdx.x % 32 == 0)
 			moe.logits.at[token * moe.logits.stride + row] = sums[0];
 	}
 	PROBE(PROBE_MULTIPLIED);
-	if (last_to_arrive(moe.arrived + token, gridDim.x, room))
+	/* What is left is not waited for here. */
+	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
 		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
 	PROBE(PROBE_ARRIVED);
+	share_store(moe.x, token, x, moe.hidden);
 	PROBE_END();
 }
 
@@ -183,7 +200,8 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	wants.segments = 1;
 	wants.buffers = 1;
 	wants.warps = WARPS;
-	wants.own_bytes = sizeof(uint32_t);
+	wants.norm = true;
+	wants.own_bytes = (WARPS + 1) * sizeof(float);
 	wants.types = &moe->router.type;
 	wants.n_types = 1;
 	r = cuda_plan_make(&p.plan, &wants, err);
@@ -191,7 +209,6 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 		return r;
 	choice = p.plan.rows_at + choice_bytes(moe->experts, moe->top_k);
 	p.moe = *moe;
-	p.scale = cuda_scale_of(&moe->state, moe->hidden, moe->epsilon);
 	p.rows = staged_rows_of(&p.plan, moe->router.type, moe->router.row_bytes);
 	return cuda_launch("route_kernel", route_kernel,
 			   dim3((moe->experts + WARPS - 1) / WARPS, tokens), dim3(THREADS),

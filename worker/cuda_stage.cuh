@@ -198,6 +198,59 @@ four_columns(const float *row, uint32_t column, uint32_t columns)
 	return v;
 }
 
+/* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` is shared
+ * memory for (columns) floats, `room` for one a warp.  Also waits for the kernel before. */
+static __device__ __forceinline__ void
+row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, float *x, float *room,
+	 uint8_t *fixed, float *floats)
+{
+	uint32_t begin = threadIdx.x / 32 * 128, lane = threadIdx.x % 32, step = 4 * blockDim.x;
+	float squares = 0, scale;
+
+	for (uint32_t column = 4 * threadIdx.x; column < columns; column += step)
+		for (uint32_t i = column; i < column + 4; i++)
+			x[i] = i < columns ? norm.weight[i] : 0;
+	previous_done();
+	PROBE(PROBE_WAITED);
+	for (uint32_t column = 4 * threadIdx.x; column < columns; column += LOADS_AHEAD * step) {
+		float4 v[LOADS_AHEAD];
+
+#pragma unroll
+		for (uint32_t i = 0; i < LOADS_AHEAD; i++)
+			v[i] = four_columns(from, column + i * step, columns);
+#pragma unroll
+		for (uint32_t i = 0; i < LOADS_AHEAD; i++) {
+			float4 *at = (float4 *)(x + column + i * step);
+
+			squares = fmaf(v[i].x, v[i].x, squares);
+			squares = fmaf(v[i].y, v[i].y, squares);
+			squares = fmaf(v[i].z, v[i].z, squares);
+			squares = fmaf(v[i].w, v[i].w, squares);
+			if (column + i * step < columns)
+				*at = make_float4(v[i].x * at->x, v[i].y * at->y, v[i].z * at->z,
+						  v[i].w * at->w);
+		}
+	}
+	squares = warp_sum(squares);
+	if (lane == 0)
+		room[threadIdx.x / 32] = squares;
+	__syncthreads();
+	squares = 0;
+	for (uint32_t i = 0; i < blockDim.x / 32; i++)
+		squares += room[i];
+	scale = 1.0f / sqrtf(squares / (float)columns + norm.epsilon);
+	for (; begin < columns; begin += step) {
+		uint32_t column = begin + 4 * lane;
+		float4 v = column < columns ? *(float4 *)(x + column) : make_float4(0, 0, 0, 0);
+
+		v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+		if (fixed)
+			fixed_store(fixed, column, v, column < columns);
+		if (floats && column < columns)
+			*(float4 *)(floats + column) = v;
+	}
+}
+
 /* Whole 16 bytes into shared memory by the block, several loads of a thread under way at once. */
 static __device__ __forceinline__ void
 load_bytes(uint8_t *to, const uint8_t *from, uint32_t bytes)

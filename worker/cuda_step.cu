@@ -58,9 +58,8 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->places = (struct expert_place *)take(
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->places);
 	ret->frequency = (float *)take(base, &used, model->head_dim / 2 * sizeof(float));
-	ret->state.h = take_rows(base, &used, batch, model->hidden);
-	ret->state.x = take_vectors(base, &used, batch, model->hidden);
-	ret->state.squares = take_rows(base, &used, batch, CUDA_SQUARES(model->hidden));
+	ret->h = take_rows(base, &used, batch, model->hidden);
+	ret->x = take_vectors(base, &used, batch, model->hidden);
 	ret->qkv =
 	    take_rows(base, &used, batch, q_columns + 2ull * model->kv_heads * model->head_dim);
 	ret->attended = take_vectors(base, &used, batch, q_columns);
@@ -115,28 +114,11 @@ trunk_matrix(const struct compute_config *config, const struct matrix *matrix)
 			    matrix->rows };
 }
 
-static const float *
-weight_at(const struct cuda_step *step, const struct matrix *norm)
+static struct cuda_norm
+norm_of(const struct cuda_step *step, const struct matrix *weight)
 {
-	return (const float *)trunk_at(step->config, norm);
-}
-
-/* Of the norm that comes behind a layer. */
-static const float *
-weight_behind(const struct cuda_step *step, uint32_t layer)
-{
-	const struct model *model = step->config->model;
-
-	return weight_at(step, layer + 1 < model->n_layers ? &model->layers[layer + 1].attn_norm
-							   : &model->output_norm);
-}
-
-static struct cuda_scale
-scale_of(const struct cuda_step *step)
-{
-	const struct model *model = step->config->model;
-
-	return cuda_scale{ step->scratch->state.squares, model->hidden, model->norm_epsilon };
+	return cuda_norm{ (const float *)trunk_at(step->config, weight),
+			  step->config->model->norm_epsilon };
 }
 
 static struct cuda_attention
@@ -172,9 +154,8 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	const struct model_layer *layer = &step->config->model->layers[index];
 	const struct cuda_scratch *scratch = step->scratch;
 	const struct cuda_attention a = attention_of(step, index);
-	const struct cuda_matrix out = trunk_matrix(step->config, &layer->out);
-	const struct cuda_scale scale = scale_of(step);
-	struct cuda_matrices qkv = {};
+	const struct cuda_norm norm = norm_of(step, &layer->attn_norm);
+	struct cuda_matrices qkv = {}, out = {};
 	int r;
 
 	qkv.of[0] = trunk_matrix(step->config, &layer->q);
@@ -182,14 +163,16 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	qkv.of[2] = trunk_matrix(step->config, &layer->v);
 	qkv.n = 3;
 	qkv.columns = layer->q.columns;
-	r = cuda_multiply(step->stream, &qkv, scratch->state.x, &scale, scratch->qkv, step->tokens,
-			  err);
+	out.of[0] = trunk_matrix(step->config, &layer->out);
+	out.n = 1;
+	out.columns = layer->out.columns;
+	r = cuda_multiply_normed(step->stream, &qkv, scratch->h, &norm, scratch->qkv, step->tokens,
+				 err);
 	if (!r)
 		r = cuda_attend(step->stream, &a, scratch->input, step->tokens, err);
 	if (!r)
-		r = cuda_multiply_add(step->stream, &out, layer->out.columns, scratch->attended,
-				      scratch->state, weight_at(step, &layer->ffn_norm),
-				      step->tokens, err);
+		r = cuda_multiply(step->stream, &out, scratch->attended, scratch->h, true,
+				  step->tokens, err);
 	return r;
 }
 
@@ -213,9 +196,8 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	moe.experts = model->n_experts;
 	moe.top_k = model->top_k;
 	moe.router = trunk_matrix(step->config, &model->layers[layer].router);
-	moe.state = scratch->state;
-	moe.epsilon = model->norm_epsilon;
-	moe.next = weight_behind(step, layer);
+	moe.norm = norm_of(step, &model->layers[layer].ffn_norm);
+	moe.x = scratch->x;
 	moe.logits = scratch->router;
 	moe.arrived = scratch->route_arrived;
 	moe.chosen = scratch->chosen;
@@ -225,6 +207,7 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	moe.groups = scratch->groups;
 	moe.members = scratch->members;
 	moe.products = scratch->products;
+	moe.h = scratch->h;
 	return moe;
 }
 
@@ -279,24 +262,24 @@ experts(const struct cuda_step *step, uint32_t index, struct error *err)
 	return r;
 }
 
-/* Of the last token. */
+/* Of the last token.  Its norm is a kernel of its own, for the head has many blocks. */
 static int
 head(const struct cuda_step *step, struct error *err)
 {
 	const struct model *model = step->config->model;
 	const struct cuda_scratch *scratch = step->scratch;
-	struct cuda_scale scale = scale_of(step);
-	struct cuda_vectors last = scratch->state.x;
+	const struct cuda_norm norm = norm_of(step, &model->output_norm);
+	struct cuda_rows last = scratch->h;
 	struct cuda_matrices output = {};
-	uint64_t token = step->tokens - 1;
+	int r;
 
-	last.rows.at += token * last.rows.stride;
-	last.fixed.at += token * last.fixed.stride;
-	scale.squares.at += token * scale.squares.stride;
+	last.at += (uint64_t)(step->tokens - 1) * last.stride;
 	output.of[0] = trunk_matrix(step->config, &model->output);
 	output.n = 1;
 	output.columns = model->hidden;
-	return cuda_multiply(step->stream, &output, last, &scale, scratch->logits, 1, err);
+	r = cuda_normed(step->stream, last, &norm, model->hidden, scratch->x, 1, err);
+	return r ? r
+		 : cuda_multiply(step->stream, &output, scratch->x, scratch->logits, false, 1, err);
 }
 
 int
@@ -305,8 +288,7 @@ cuda_step_launch(const struct cuda_step *step, struct error *err)
 	const struct model *model = step->config->model;
 	struct cuda_matrix embedding = trunk_matrix(step->config, &model->embedding);
 	int r = cuda_embed(step->stream, &embedding, model->hidden, step->scratch->input,
-			   step->scratch->state, weight_at(step, &model->layers[0].attn_norm),
-			   step->tokens, err);
+			   step->scratch->h, step->tokens, err);
 
 	for (uint32_t i = 0; i < model->n_layers && !r; i++) {
 		r = attention(step, i, err);

@@ -9,15 +9,14 @@
 /* What lies between kernels; pointers into one allocation. */
 struct cuda_scratch {
 	struct cuda_input *input;
-	struct expert_place *places;  /* (layers, experts) */
-	float *frequency;             /* (head_dim / 2) */
-	struct cuda_hidden state;     /* (COMPUTE_BATCH) rows */
-	struct cuda_rows qkv, router; /* the same */
-	struct cuda_vectors attended; /* the same */
-	struct cuda_vectors act;      /* (COMPUTE_BATCH * top_k) */
-	struct cuda_rows logits;      /* (1) */
-	uint32_t *chosen;             /* (COMPUTE_BATCH, top_k) */
-	unsigned long long *used;     /* (layers, experts) how often chosen */
+	struct expert_place *places;     /* (layers, experts) */
+	float *frequency;                /* (head_dim / 2) */
+	struct cuda_rows h, qkv, router; /* (COMPUTE_BATCH) rows */
+	struct cuda_vectors x, attended; /* the same */
+	struct cuda_vectors act;         /* (COMPUTE_BATCH * top_k) */
+	struct cuda_rows logits;         /* (1) */
+	uint32_t *chosen;                /* (COMPUTE_BATCH, top_k) */
+	unsigned long long *used;        /* (layers, experts) how often chosen */
 	float *weights;
 	struct cuda_group *groups; /* for a batch, as members and products */
 	uint32_t *members;         /* (COMPUTE_BATCH * top_k) */
