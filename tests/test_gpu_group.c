@@ -46,7 +46,7 @@ batch_open(struct batch *b, uint32_t experts, uint32_t top_k, uint32_t tokens)
 	moe->width = WIDTH;
 	moe->experts = experts;
 	moe->top_k = top_k;
-	moe->state = gpu_hidden_open(device, tokens, HIDDEN);
+	moe->x = gpu_vectors_open(device, tokens, HIDDEN);
 	moe->act = gpu_vectors_open(device, pairs, WIDTH);
 	moe->chosen = gpu_shared(device, pairs * sizeof(uint32_t));
 	moe->weights = gpu_shared(device, pairs * sizeof(float));
@@ -61,7 +61,7 @@ batch_close(struct batch *b)
 
 	gpu_shared_free(device, b->matrix, MATRIX_BYTES);
 	gpu_shared_free(device, b->places, moe->experts * sizeof(*b->places));
-	gpu_hidden_close(device, &moe->state, b->tokens, HIDDEN);
+	gpu_vectors_close(device, &moe->x, b->tokens, HIDDEN);
 	gpu_vectors_close(device, &moe->act, b->pairs, WIDTH);
 	gpu_shared_free(device, moe->chosen, b->pairs * sizeof(uint32_t));
 	gpu_shared_free(device, moe->weights, b->pairs * sizeof(float));
