@@ -1,6 +1,4 @@
-/* The chosen experts of a token: gate and up to act, down to h.  Of several tokens:
- * cuda_grouped.cu.
- */
+/* The chosen experts of a token, whatever their size: gate and up to act, down to h. */
 #include "worker/cuda_experts.cuh"
 
 #define IN_ROWS 32u /* of act: a block makes whole groups in fixed point */
@@ -149,10 +147,14 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 {
 	dim3 grid((moe->width + IN_ROWS - 1) / IN_ROWS, moe->top_k);
 	struct experts_in p = {};
+	bool done;
 	int r;
 
 	if (tokens > 1)
 		return cuda_grouped_in(stream, moe, tokens, err);
+	r = cuda_landed_in(stream, moe, &done, err);
+	if (r || done)
+		return r;
 	p.moe = *moe;
 	r = plan_in(moe, &p, err);
 	if (r)
@@ -221,10 +223,14 @@ cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, stru
 {
 	struct cuda_wants wants = {};
 	struct experts_out p = {};
+	bool done;
 	int r;
 
 	if (tokens > 1)
 		return cuda_grouped_out(stream, moe, tokens, err);
+	r = cuda_landed_out(stream, moe, &done, err);
+	if (r || done)
+		return r;
 	wants.columns = moe->width;
 	wants.vectors = moe->top_k;
 	wants.rows = 1;

@@ -1,10 +1,15 @@
-/* What kernels of the experts share, whichever way they read the rows: warp by warp in slices
- * (cuda_experts.cu), or for several tokens at once (cuda_grouped.cu). */
+/* What kernels of the experts share, whichever way they read the rows: a block's rows as whole
+ * pieces (cuda_landed.cu), warp by warp in slices (cuda_experts.cu), or for several tokens at once
+ * (cuda_grouped.cu). */
 #ifndef HEARTH_WORKER_CUDA_EXPERTS_CUH
 #define HEARTH_WORKER_CUDA_EXPERTS_CUH
 
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
+
+/* The launchers where a block's rows fit into its shared memory whole: then *ret_done is true. */
+int cuda_landed_in(void *stream, const struct cuda_moe *moe, bool *ret_done, struct error *err);
+int cuda_landed_out(void *stream, const struct cuda_moe *moe, bool *ret_done, struct error *err);
 
 /* The launchers for several tokens. */
 int cuda_grouped_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);

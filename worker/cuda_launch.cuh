@@ -24,17 +24,26 @@ cuda_check(cudaError_t failure, const char *what, struct error *err)
 			 cudaGetErrorName(failure));
 }
 
+/* *ret: bytes that a block may have. */
+static inline int
+cuda_shared_most(int *ret, struct error *err)
+{
+	int device = 0;
+	int r = cuda_check(cudaGetDevice(&device), "cudaGetDevice", err);
+
+	return r ? r
+		 : cuda_check(
+		       cudaDeviceGetAttribute(ret, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+		       "cudaDeviceGetAttribute", err);
+}
+
 /* -ENOTSUP: the device gives its blocks less. */
 static inline int
 cuda_has_shared(const char *name, size_t shared, struct error *err)
 {
-	int device = 0, most = 0;
-	int r = cuda_check(cudaGetDevice(&device), name, err);
+	int most = 0;
+	int r = cuda_shared_most(&most, err);
 
-	if (!r)
-		r = cuda_check(
-		    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-		    name, err);
 	if (!r && shared > (size_t)most)
 		r = error_set(err, -ENOTSUP,
 			      "cuda: %s needs %zu KiB of shared memory a block, the device has %d",
@@ -129,7 +138,7 @@ cuda_launch_behind_copy(const char *name, void (*kernel)(Params...), dim3 grid, 
 /* At the top of a kernel: type *name, as long as the launch says.  One a kernel, of its own name.
  */
 #ifndef CUDA_SHARED
-#define CUDA_SHARED(type, name) extern __shared__ __align__(16) type name[]
+#define CUDA_SHARED(type, name) extern __shared__ __align__(128) type name[]
 #endif
 
 #endif

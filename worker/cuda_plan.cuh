@@ -100,14 +100,10 @@ plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes
 static inline int
 cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct error *err)
 {
-	int device = 0, limit = 0;
+	int limit = 0;
 	uint64_t fixed, floats, rest;
-	int r = cuda_check(cudaGetDevice(&device), "cudaGetDevice", err);
+	int r = cuda_shared_most(&limit, err);
 
-	if (!r)
-		r = cuda_check(
-		    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-		    "cudaDeviceGetAttribute", err);
 	if (r)
 		return r;
 	*ret = {};

@@ -1,0 +1,118 @@
+/* Bytes that lie side by side, brought into a block's shared memory as one piece by the copy engine
+ * of its SM (cp.async.bulk): without instructions of the block, and in whole lines of 128 bytes,
+ * for a piece lies in a line of shared memory as it does in a line of device or host memory. (Where
+ * it does not, the engine asks for half lines, which over PCIe take as long as whole ones.)  A
+ * landing counts pieces in, and is used once.  Where there is no such engine, and on the CPU
+ * (tests/cuda_cpu), the block's threads copy. */
+#ifndef HEARTH_WORKER_CUDA_LANDING_CUH
+#define HEARTH_WORKER_CUDA_LANDING_CUH
+
+#include "worker/cuda_ptx.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_COPY_ENGINE 1
+#else
+#define HAS_COPY_ENGINE 0
+#endif
+
+struct __align__(8) landing
+{
+	uint64_t barrier;
+};
+
+#define LINE 128u
+#define LANDING_ROOM(bytes) (((bytes) + 2 * (LINE - 1)) / LINE * LINE) /* from any place */
+
+/* Where in its room, a multiple of LINE, a piece from there begins. */
+static __device__ __forceinline__ uint32_t
+landing_place(const void *from)
+{
+	return (uint32_t)(uintptr_t)from % LINE;
+}
+
+/* By one thread, for so many pieces.  Then landings_opened, by all. */
+static __device__ __forceinline__ void
+landing_open(struct landing *landing, uint32_t pieces)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
+			 (uint32_t)__cvta_generic_to_shared(&landing->barrier)),
+		     "r"(pieces)
+		     : "memory");
+#else
+	(void)landing;
+	(void)pieces;
+#endif
+}
+
+static __device__ __forceinline__ void
+landings_opened(void)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+	__syncthreads();
+}
+
+/* Pieces are asked for in a loop from landing_first() on by landing_step(): each by a thread of its
+ * own, or all by all threads. */
+static __device__ __forceinline__ uint32_t
+landing_first(void)
+{
+	return HAS_COPY_ENGINE ? threadIdx.x : 0;
+}
+
+static __device__ __forceinline__ uint32_t
+landing_step(void)
+{
+	return HAS_COPY_ENGINE ? blockDim.x : 1;
+}
+
+/* By the thread or threads that ask.  With the piece comes what lies beside it in its first and
+ * last 16 bytes. */
+static __device__ __forceinline__ void
+landing_ask(struct landing *landing, uint8_t *room, const uint8_t *from, uint32_t bytes)
+{
+	uint32_t beside = (uint32_t)(uintptr_t)from % 16;
+	uint32_t whole = bytes ? (beside + bytes + 15) / 16 * 16 : 0;
+	uint8_t *to = room + landing_place(from) - beside;
+
+	from -= beside;
+#if HAS_COPY_ENGINE
+	uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&landing->barrier);
+
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+		     "r"(whole)
+		     : "memory");
+	if (whole)
+		asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+			     "[%0], [%1], %2, [%3];" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+			     "l"(__cvta_generic_to_global(from)), "r"(whole), "r"(barrier)
+			     : "memory");
+#else
+	(void)landing;
+	for (uint32_t i = 16 * threadIdx.x; i < whole; i += 16 * blockDim.x)
+		copy16(to + i, from + i);
+#endif
+}
+
+/* By the whole block: all pieces are there, and what the threads that asked wrote before. */
+static __device__ __forceinline__ void
+landing_wait(struct landing *landing)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("{\n\t"
+		     ".reg .pred there;\n"
+		     "again:\n\t"
+		     "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], 0;\n\t"
+		     "@!there bra again;\n\t"
+		     "}" ::"r"((uint32_t)__cvta_generic_to_shared(&landing->barrier))
+		     : "memory");
+#else
+	(void)landing;
+	copies_wait();
+	__syncthreads();
+#endif
+}
+
+#endif
