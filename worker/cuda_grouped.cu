@@ -41,38 +41,6 @@ members_at(const struct cuda_moe &moe, const struct cuda_group &group, uint32_t 
 		   : 0;
 }
 
-static __device__ __forceinline__ void
-copy_row(uint8_t *to, const uint8_t *from, uint32_t bytes)
-{
-	for (uint32_t i = 16 * threadIdx.x; i < bytes; i += 16 * WARPS * 32)
-		copy16(to + i, from + i);
-}
-
-/* `count` vectors, of which lane m of each warp has the m-th's row.  Then a barrier of the block.
- */
-static __device__ __forceinline__ void
-vectors_gather(const struct cuda_plan &plan, uint8_t *memory, const struct cuda_vectors &from,
-	       uint32_t rows, uint32_t count)
-{
-	uint32_t bytes = CUDA_FIXED_BYTES(plan.columns), floats = (plan.columns + 3) / 4 * 16;
-
-#pragma unroll
-	for (uint32_t m = 0; m < AT_ONCE; m++) {
-		uint64_t row = __shfl_sync(0xffffffffu, rows, m);
-
-		if (m >= count)
-			break;
-		if (plan.fixed)
-			copy_row(memory + m * bytes, from.fixed.at + row * from.fixed.stride,
-				 bytes);
-		if (plan.floats)
-			copy_row(memory + plan.floats_at + m * floats,
-				 (const uint8_t *)(from.rows.at + row * from.rows.stride), floats);
-	}
-	copies_wait();
-	__syncthreads();
-}
-
 /* The products of one row with all vectors, of vector m in the lanes of m. */
 static __device__ __forceinline__ float
 times_row(const struct grouped &p, const struct staged_rows &rows, const uint8_t *row,
@@ -130,7 +98,7 @@ __launch_bounds__(WARPS * 32, 3) grouped_in_kernel(struct grouped p PROBE_PARAM)
 		uint32_t slot = members_at(moe, group, done), m = lane / (32 / AT_ONCE);
 		float weight = __ldcg(moe.weights + __shfl_sync(0xffffffffu, slot, m));
 
-		vectors_gather(p.plan, grouped_in_memory, moe.x, slot / moe.top_k, count);
+		vectors_gather<AT_ONCE>(p.plan, grouped_in_memory, moe.x, slot / moe.top_k, count);
 #pragma unroll 1
 		for (uint32_t turn = 0; turn < IN_TURNS; turn++) {
 			warp_rows<2, struct two_rows> mine = pair(turn);
@@ -256,7 +224,7 @@ __launch_bounds__(WARPS * 32, 3) grouped_out_kernel(struct grouped p PROBE_PARAM
 		float *out = moe.products.at +
 			     (uint64_t)__shfl_sync(0xffffffffu, slot, m) * moe.products.stride;
 
-		vectors_gather(p.plan, grouped_out_memory, moe.act, slot, count);
+		vectors_gather<AT_ONCE>(p.plan, grouped_out_memory, moe.act, slot, count);
 #pragma unroll 1
 		for (uint32_t turn = 0; turn < OUT_TURNS; turn++) {
 			warp_rows<2, struct two_rows> mine = pair(turn);

@@ -1,7 +1,9 @@
 /* The embedding's rows, norms, and products of the trunk's matrices: a warp multiplies one or two
  * rows, whichever number fills the device better. */
 #include "worker/cuda_kernels.h"
+#include "worker/cuda_many.cuh"
 #include "worker/cuda_plan.cuh"
+#include "worker/cuda_units.cuh"
 
 #define WARPS 8u
 #define THREADS (WARPS * 32)
@@ -83,50 +85,13 @@ struct multiply {
 	bool add;
 };
 
-static __host__ __device__ __forceinline__ uint32_t
-units_of(uint32_t rows, uint32_t at_once)
-{
-	return (rows + at_once - 1) / at_once;
-}
-
-/* What a warp multiplies. */
-struct unit {
-	const uint8_t *first; /* row */
-	struct staged_rows staged;
-	uint32_t rows;   /* 0: nothing */
-	uint32_t output; /* the first row's */
-};
-
-template <int N>
-static __device__ __forceinline__ struct unit
-unit_of(const struct multiply &p, uint32_t unit)
-{
-	struct cuda_matrix matrix = p.m.of[0];
-	struct staged_rows staged = p.rows[0];
-	uint32_t output = 0, rows;
-
-	/* By constant indices: a computed one would move the parameters to local memory. */
-#pragma unroll
-	for (uint32_t i = 1; i < 3; i++) {
-		if (i < p.m.n && unit >= units_of(matrix.rows, N)) {
-			unit -= units_of(matrix.rows, N);
-			output += matrix.rows;
-			matrix = p.m.of[i];
-			staged = p.rows[i];
-		}
-	}
-	rows = unit < units_of(matrix.rows, N) ? min(matrix.rows - N * unit, (uint32_t)N) : 0;
-	return { (const uint8_t *)matrix.at + (uint64_t)N * unit * staged.row_bytes, staged, rows,
-		 output + N * unit };
-}
-
 template <int N, bool NORM>
 static __global__ void
 __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, multiply_memory);
 	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const struct unit unit = unit_of<N>(p, blockIdx.x * WARPS + warp);
+	const struct unit unit = unit_of<N>(p.m, p.rows, blockIdx.x * WARPS + warp);
 	uint64_t token = blockIdx.y;
 	float sums[N] = {}, before = 0, *out;
 	/* Where the matrix ends the last row is taken twice. */
@@ -212,6 +177,8 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ve
 {
 	struct multiply p = {};
 
+	if (tokens > 1)
+		return cuda_many(stream, matrices, from, to, add, tokens, err);
 	p.m = *matrices;
 	p.from = from;
 	p.to = to;

@@ -297,4 +297,37 @@ vectors_load(const struct cuda_plan &plan, uint8_t *memory, const struct cuda_ve
 	__syncthreads();
 }
 
+static __device__ __forceinline__ void
+copy_row(uint8_t *to, const uint8_t *from, uint32_t bytes)
+{
+	for (uint32_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
+		copy16(to + i, from + i);
+}
+
+/* `count` vectors, up to M, of which lane m of each warp has the m-th's row.  Then a barrier of the
+ * block. */
+template <int M>
+static __device__ __forceinline__ void
+vectors_gather(const struct cuda_plan &plan, uint8_t *memory, const struct cuda_vectors &from,
+	       uint32_t rows, uint32_t count)
+{
+	uint32_t bytes = CUDA_FIXED_BYTES(plan.columns), floats = (plan.columns + 3) / 4 * 16;
+
+#pragma unroll
+	for (uint32_t m = 0; m < M; m++) {
+		uint64_t row = __shfl_sync(0xffffffffu, rows, m);
+
+		if (m >= count)
+			break;
+		if (plan.fixed)
+			copy_row(memory + m * bytes, from.fixed.at + row * from.fixed.stride,
+				 bytes);
+		if (plan.floats)
+			copy_row(memory + plan.floats_at + m * floats,
+				 (const uint8_t *)(from.rows.at + row * from.rows.stride), floats);
+	}
+	copies_wait();
+	__syncthreads();
+}
+
 #endif
