@@ -117,32 +117,49 @@ parse_mount(const char *controller, char *line, char **ret_root, char **ret_moun
 	return true;
 }
 
+/* The part of the group's path that the mount of `from` has in front of it; of another namespace,
+ * or of a part of the tree that is not the group's: -1. */
+static ssize_t
+mounted_prefix(const char *group, const char *from)
+{
+	size_t n = strcmp(from, "/") ? strlen(from) : 0;
+	bool is_above = strncmp(group, from, n) == 0 && (group[n] == '/' || group[n] == '\0');
+
+	return is_above && !strstr(group + n, "/..") ? (ssize_t)n : -1;
+}
+
 /* The folder of a group: the mount, and the group's path below the group that is mounted there (a
- * container sees its own alone).  *ret_top: where the mount's part ends.  The caller frees. */
+ * container sees its own alone).  Where no mount has the group, the first is all that is seen.
+ * *ret_top: where the mount's part ends.  The caller frees. */
 static char *
 find_folder(const char *controller, const char *root, const char *group, size_t *ret_top)
 {
 	FILE *file = cgroup_open(root, "proc/self/mountinfo");
 	char *line = NULL, *folder = NULL, *from, *mount;
-	size_t room = 0, n;
-	int rc = -1;
+	bool is_found = false;
+	size_t room = 0;
 
-	while (file && rc < 0 && getline(&line, &room, file) > 0) {
+	while (file && !is_found && getline(&line, &room, file) > 0) {
+		const char *below = "";
+		ssize_t n;
+
 		if (!parse_mount(controller, line, &from, &mount))
 			continue;
-		n = strcmp(from, "/") ? strlen(from) : 0;
-		if (strncmp(group, from, n) != 0 || (group[n] != '/' && group[n] != '\0') ||
-		    strstr(group + n, "/.."))
-			n = strlen(group); /* of another namespace: the mount is all that is seen */
-		if (strcmp(group + n, "/") == 0)
-			n++; /* the mount itself */
-		rc = asprintf(&folder, "%s%s%s", root, mount, group + n);
+		n = mounted_prefix(group, from);
+		is_found = n >= 0;
+		if (folder && !is_found)
+			continue;
+		if (is_found && strcmp(group + n, "/") != 0)
+			below = group + n;
+		free(folder);
+		if (asprintf(&folder, "%s%s%s", root, mount, below) < 0)
+			folder = NULL;
 		*ret_top = strlen(root) + strlen(mount);
 	}
 	free(line);
 	if (file)
 		fclose(file);
-	return rc < 0 ? NULL : folder;
+	return folder;
 }
 
 void

@@ -95,6 +95,13 @@ a_mount_may_lie_anywhere(void **state)
 	expect("v2-odd-mount", 7 * GIB, "/mnt/control groups/work");
 }
 
+static void
+a_mount_of_another_group_does_not_decide(void **state)
+{
+	(void)state;
+	expect("v2-foreign-first", 48 * GIB, "/sys/fs/cgroup/user.slice/work");
+}
+
 /* 32 - (28 - (12 - 1 - 1 - 2)). */
 static void
 version_1_counts_likewise(void **state)
@@ -141,6 +148,7 @@ main(void)
 		cmocka_unit_test(a_group_over_its_limit_has_no_room),
 		cmocka_unit_test(a_container_sees_its_own_group_at_the_mount),
 		cmocka_unit_test(a_mount_may_lie_anywhere),
+		cmocka_unit_test(a_mount_of_another_group_does_not_decide),
 		cmocka_unit_test(version_1_counts_likewise),
 		cmocka_unit_test(memory_of_version_1_beside_version_2_counts),
 		cmocka_unit_test(a_machine_that_says_nothing_is_unknown),
