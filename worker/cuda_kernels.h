@@ -8,7 +8,8 @@
  * quantised types lie in fixed point too (cuda_fixed.cuh).
  *
  * A layer is six kernels: cuda_multiply_normed, cuda_attend, cuda_multiply, cuda_route,
- * cuda_experts_in, cuda_experts_out; for several tokens the last two are two each. */
+ * cuda_experts_in, cuda_experts_out; for several tokens the last two are two each, and the first is
+ * cuda_normed and cuda_multiply. */
 #ifndef HEARTH_WORKER_CUDA_KERNELS_H
 #define HEARTH_WORKER_CUDA_KERNELS_H
 
