@@ -12,9 +12,11 @@ last_to_arrive(uint32_t *counter, uint32_t count, uint32_t *room)
 {
 	__syncthreads();
 	if (threadIdx.x == 0) {
-		*room = add_fenced(counter, 1) == count - 1;
+		fence();
+		*room = atomicAdd(counter, 1u) == count - 1;
 		if (*room)
 			*counter = 0;
+		fence();
 	}
 	__syncthreads();
 	return *room;

@@ -95,25 +95,6 @@ fence(void)
 #endif
 }
 
-/* Adds, and returns what was there; with what fence does before and after. */
-static __device__ __forceinline__ uint32_t
-add_fenced(uint32_t *at, uint32_t value)
-{
-	uint32_t old;
-
-#if defined(__CUDA_ARCH__)
-	asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
-		     : "=r"(old)
-		     : "l"(__cvta_generic_to_global(at)), "r"(value)
-		     : "memory");
-#else
-	fence();
-	old = atomicAdd(at, value);
-	fence();
-#endif
-	return old;
-}
-
 /* sum + the products of four unsigned bytes with four signed ones. */
 static __device__ __forceinline__ int32_t
 dot4(uint32_t bytes, uint32_t with, int32_t sum)

@@ -1,8 +1,5 @@
 /* The router: a token's vector normed, for the router's rows and for the experts, and the choice of
  * experts by the block that has the last of the logits. */
-extern "C" {
-#include "proto/limits.h"
-}
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
@@ -10,8 +7,7 @@ extern "C" {
 #define WARPS 8u
 #define THREADS (WARPS * 32)
 
-#define FEW 4u /* experts of a lane; else up to MANY */
-#define MANY (MAX_EXPERTS / 32)
+static_assert(THREADS / 2 % 32 == 0, "two threads an expert, whole warps");
 
 /* A block's share of the normed vector to where the experts read it: a warp 128 columns. */
 static __device__ __forceinline__ void
@@ -31,41 +27,26 @@ share_store(const struct cuda_vectors &to, uint64_t token, const float *x, uint3
 	}
 }
 
-/* What the choice leaves in shared memory. */
-struct choice_room {
-	uint32_t keys[MAX_EXPERTS];
-	float picked[MAX_EXPERTS]; /* (top_k) */
-};
-
-/* Softmax, by every warp for itself, of which lane l has experts l, l + 32, ...  What an expert has
- * comes as a number that grows with it; a NaN is 0, and so counts as least likely. */
-template <uint32_t PER>
+/* Softmax, by every warp for itself.  What an expert has comes as a number that grows with it; a
+ * NaN is 0, and so counts as least likely. */
 static __device__ __forceinline__ void
-softmax(const float *logits, uint32_t experts, uint32_t (&keys)[PER])
+softmax(const float *logits, uint32_t experts, uint32_t *keys, uint32_t padded)
 {
 	uint32_t lane = threadIdx.x % 32;
-	float logit[PER], top = -INFINITY, sum = 0;
+	float top = -INFINITY, sum = 0;
 
-#pragma unroll
-	for (uint32_t i = 0; i < PER; i++)
-		logit[i] = lane + 32 * i < experts ? __ldcg(logits + lane + 32 * i) : -INFINITY;
-#pragma unroll
-	for (uint32_t i = 0; i < PER; i++)
-		top = fmaxf(top, logit[i]);
+	for (uint32_t e = lane; e < experts; e += 32)
+		top = fmaxf(top, logits[e]);
 #pragma unroll
 	for (int step = 16; step > 0; step /= 2)
 		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
-#pragma unroll
-	for (uint32_t i = 0; i < PER; i++) {
-		logit[i] = lane + 32 * i < experts ? expf(logit[i] - top) : 0;
-		sum += logit[i];
-	}
+	for (uint32_t e = lane; e < experts; e += 32)
+		sum += expf(logits[e] - top);
 	sum = warp_sum(sum);
-#pragma unroll
-	for (uint32_t i = 0; i < PER; i++) {
-		float share = logit[i] / sum;
+	for (uint32_t e = threadIdx.x; e < padded; e += THREADS) {
+		float share = e < experts ? expf(logits[e] - top) / sum : 0;
 
-		keys[i] = lane + 32 * i >= experts || isnan(share) ? 0 : __float_as_uint(share) + 1;
+		keys[e] = e >= experts || isnan(share) ? 0 : __float_as_uint(share) + 1;
 	}
 }
 
@@ -75,51 +56,84 @@ share_of(uint32_t key)
 	return key == 0 ? -1.0f : __uint_as_float(key - 1);
 }
 
-/* How many experts come before expert e: greater keys, or equal ones of lower index. */
-template <uint32_t PER>
-static __device__ __forceinline__ uint32_t
-rank_of(const uint32_t (&keys)[PER], uint32_t e, uint32_t key)
-{
-	uint32_t n = 0;
+#define WINDOW 16u /* keys; a warp's experts are one of them */
 
+static_assert(THREADS / 2 % WINDOW == 0, "so that each warp begins with a window");
+
+/* How many of the keys begin..end - 1, whole windows, come before key e: greater, or equal and of
+ * lower index. */
+static __device__ __forceinline__ uint32_t
+keys_before(const uint32_t *keys, uint32_t begin, uint32_t end, uint32_t e)
+{
+	uint32_t mine = keys[e], own = e / WINDOW * WINDOW, n = 0;
+
+#pragma unroll 1
+	for (uint32_t i = begin; i < end; i += WINDOW) {
+		uint32_t least = mine + (i > own);
+
+		if (i == own) {
 #pragma unroll
-	for (uint32_t i = 0; i < PER; i++)
-		n += (uint32_t)__popc(
-		    __ballot_sync(0xffffffffu, keys[i] >= key + (threadIdx.x % 32 + 32 * i >= e)));
+			for (uint32_t j = 0; j < WINDOW; j++)
+				n += keys[i + j] >= mine + (i + j >= e);
+			continue;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < WINDOW; j += 4) {
+			uint4 other = *(const uint4 *)(keys + i + j);
+
+			n += other.x >= least;
+			n += other.y >= least;
+			n += other.z >= least;
+			n += other.w >= least;
+		}
+	}
 	return n;
 }
 
-/* By the whole block.  An expert's rank is the number of experts before it: so ranks are a
- * permutation whatever the logits are. */
-template <uint32_t PER>
-static __device__ __forceinline__ void
-choose(const struct cuda_moe &moe, uint64_t token, struct choice_room *room)
+static __host__ __device__ __forceinline__ uint32_t
+keys_padded(uint32_t experts)
 {
-	uint32_t keys[PER], lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	float sum = 0;
+	return (experts + 2 * WINDOW - 1) / (2 * WINDOW) * (2 * WINDOW);
+}
 
-	softmax(moe.logits.at + token * moe.logits.stride, moe.experts, keys);
-#pragma unroll
-	for (uint32_t i = 0; i < PER; i++)
-		if (i % WARPS == warp)
-			room->keys[lane + 32 * i] = keys[i];
+/* Shared memory of the choice: logits and keys (padded), shares of the chosen. */
+static __host__ __device__ __forceinline__ uint32_t
+choice_bytes(uint32_t experts, uint32_t top_k)
+{
+	return (2 * keys_padded(experts) + (top_k + 3) / 4 * 4) * 4;
+}
+
+/* By the whole block, in the memory of its rows.  An expert's rank is the number of experts before
+ * it: so ranks are a permutation whatever the logits are. */
+static __device__ __forceinline__ void
+choose(const struct cuda_moe &moe, uint64_t token, float *memory)
+{
+	uint32_t padded = keys_padded(moe.experts), half = threadIdx.x % 2 * (padded / 2);
+	uint32_t *keys = (uint32_t *)(memory + padded);
+	float *logits = memory, *picked = memory + 2 * padded, sum = 0;
+
+	for (uint32_t e = threadIdx.x; e < moe.experts; e += THREADS)
+		logits[e] = __ldcg(moe.logits.at + token * moe.logits.stride + e);
 	__syncthreads();
-#pragma unroll 4
-	for (uint32_t e = warp; e < moe.experts; e += WARPS) {
-		uint32_t key = room->keys[e], rank = rank_of(keys, e, key);
+	softmax(logits, moe.experts, keys, padded);
+	__syncthreads();
+	for (uint32_t first = 0; first < moe.experts; first += THREADS / 2) {
+		uint32_t e = first + threadIdx.x / 2, index = min(e, moe.experts - 1);
+		uint32_t rank = keys_before(keys, half, half + padded / 2, index);
 
-		if (rank >= moe.top_k || lane > 0)
+		rank += __shfl_xor_sync(0xffffffffu, rank, 1);
+		if (rank >= moe.top_k || e >= moe.experts || half > 0)
 			continue;
 		moe.chosen[token * moe.top_k + rank] = e;
-		room->picked[rank] = share_of(key);
+		picked[rank] = share_of(keys[e]);
 		if (moe.used)
 			atomicAdd(&moe.used[e], 1ull);
 	}
 	__syncthreads();
 	for (uint32_t k = 0; k < moe.top_k; k++)
-		sum += room->picked[k];
+		sum += picked[k];
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += THREADS)
-		moe.weights[token * moe.top_k + k] = room->picked[k] / sum;
+		moe.weights[token * moe.top_k + k] = picked[k] / sum;
 }
 
 struct route {
@@ -157,7 +171,6 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 		 p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
-	share_store(moe.x, token, x, moe.hidden);
 	if (row < moe.experts) {
 		mine.all_times(vectors_of(p.plan, route_memory), sums);
 		sums[0] = warp_sum(sums[0]);
@@ -165,15 +178,11 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 			moe.logits.at[token * moe.logits.stride + row] = sums[0];
 	}
 	PROBE(PROBE_MULTIPLIED);
-	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS))) {
-		struct choice_room *choice = (struct choice_room *)(route_memory + p.plan.rows_at);
-
-		if (moe.experts <= 32 * FEW)
-			choose<FEW>(moe, token, choice);
-		else
-			choose<MANY>(moe, token, choice);
-	}
+	/* What is left is not waited for here. */
+	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
+		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
 	PROBE(PROBE_ARRIVED);
+	share_store(moe.x, token, x, moe.hidden);
 	PROBE_END();
 }
 
@@ -198,7 +207,7 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	r = cuda_plan_make(&p.plan, &wants, err);
 	if (r)
 		return r;
-	choice = p.plan.rows_at + (uint32_t)sizeof(struct choice_room);
+	choice = p.plan.rows_at + choice_bytes(moe->experts, moe->top_k);
 	p.moe = *moe;
 	p.rows = staged_rows_of(&p.plan, moe->router.type, moe->router.row_bytes);
 	return cuda_launch("route_kernel", route_kernel,

@@ -235,25 +235,16 @@ float_rows_times(const Row &row, const float *v, uint32_t columns, float (&sums)
 {
 	uint32_t pieces = columns / T::PIECE, loose = pieces * T::PIECE + threadIdx.x % 32;
 
-#pragma unroll 2
+#pragma unroll 1
 	for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
-		float4 x[T::PIECE / 4];
-
-#pragma unroll
-		for (int i = 0; i < T::PIECE / 4; i++)
-			x[i] = ((const float4 *)v)[piece * (T::PIECE / 4) + i];
 #pragma unroll
 		for (int n = 0; n < N; n++) {
 			float w[T::PIECE], sum = 0;
 
 			T::template unpack<WIDE>(row(n), piece, w);
 #pragma unroll
-			for (int i = 0; i < T::PIECE; i += 4) {
-				sum = fmaf(w[i], x[i / 4].x, sum);
-				sum = fmaf(w[i + 1], x[i / 4].y, sum);
-				sum = fmaf(w[i + 2], x[i / 4].z, sum);
-				sum = fmaf(w[i + 3], x[i / 4].w, sum);
-			}
+			for (int i = 0; i < T::PIECE; i++)
+				sum = fmaf(w[i], v[piece * T::PIECE + i], sum);
 			sums[n] += sum;
 		}
 	}

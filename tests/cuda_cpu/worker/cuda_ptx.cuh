@@ -8,7 +8,6 @@
 DEFINE(void, previous_done, (void), cuda_cpu_previous_done())
 DEFINE(void, let_next_begin, (void), (void)0)
 DEFINE(void, fence, (void), cuda_cpu_pause())
-DEFINE(uint32_t, add_fenced, (uint32_t * at, uint32_t value), atomicAdd(at, value))
 DEFINE(void, copies_end_group, (void), cuda_cpu_copies_end_group())
 template <int N>
 DEFINE(void, copies_wait_but, (void), cuda_cpu_copies_wait(N))
