@@ -51,10 +51,10 @@ endif
 
 FOLDERS  := common loader pinner worker scheduler tests
 PROGRAMS := loader pinner worker scheduler hearth
-# The GPU's tests without a GPU (not of memory lent to another process), and two of their own.  Not
+# The GPU's tests without a GPU (not of memory lent to another process), and some of their own.  Not
 # with ThreadSanitizer: it does not know fibers.
 CUDA_CPU_GPU := $(filter-out device,$(patsubst tests/test_gpu_%.c,%,$(wildcard tests/test_gpu_*.c)))
-CUDA_CPU := $(if $(filter thread,$(SAN)),,$(CUDA_CPU_GPU) orders token_loop)
+CUDA_CPU := $(if $(filter thread,$(SAN)),,$(CUDA_CPU_GPU) orders small_device token_loop)
 TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c)) $(CUDA_CPU:%=test_cuda_cpu_%)
 STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -121,7 +121,7 @@ $(BUILD)/bin/test_cuda_cpu_$1: $2 $(CUDA_CPU_O) $(ALL_LIBS)
 		-Wl,--start-group $(ALL_LIBS) -Wl,--end-group -lcmocka $$(LDLIBS)
 endef
 $(foreach t,$(CUDA_CPU_GPU),$(eval $(call cuda_cpu_rule,$t,$(call obj,tests/test_gpu_$t.c))))
-$(eval $(call cuda_cpu_rule,token_loop,$(call obj,tests/cuda_cpu/token_loop.c)))
+$(foreach t,small_device token_loop,$(eval $(call cuda_cpu_rule,$t,$(call obj,tests/cuda_cpu/$t.c))))
 $(eval $(call cuda_cpu_rule,orders,$(BUILD)/cuda_cpu/tests/cuda_cpu/orders.cu.o))
 $(BUILD)/cuda_cpu/%.cu.o: %.cu | $(PROTO_C)
 	@mkdir -p $(@D)

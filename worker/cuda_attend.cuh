@@ -11,36 +11,32 @@
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_ptx.cuh"
 
-#define HEADS 8u       /* of a block */
-#define PIECE_TILES 2u /* tiles of a piece, which is loaded at once */
-#define CHUNK 4u       /* groups of values that a block adds up */
+#define HEADS 8u /* of a block */
+#define CHUNK \
+	4u /* groups of columns, or tiles, that are loaded at once; values that a block sums up */
 
-/* 8 numbers of a lane, in two bytes each, in the order of a tile's runs. */
-struct __align__(16) fixed_run
+/* A lane's share of the 16 rows: 8 numbers of its head, high and low bytes of four by turns. */
+struct __align__(16) head_rows
 {
-	uint32_t high[2], low[2];
+	uint32_t bytes[4];
 };
 
-/* (sum over the products of two 16-bit numbers) / 16: of a lane's head, two columns.  No more than
- * 32 products of numbers up to 32639 are added up, so it fits. */
+#define PRODUCT_UNIT 256.0f /* of rows_product */
+
+/* Sums over the products of 32 pairs of 16-bit numbers, cut to whole PRODUCT_UNITs: of a lane's
+ * head, two columns. */
+template <bool SIGNED>
 static __device__ __forceinline__ void
-runs_product(const struct fixed_run &rows, const uint4 &run, float (&ret)[2])
+rows_product(const struct head_rows &rows, const uint4 &run, float (&ret)[2])
 {
-	const uint32_t a[4] = { rows.high[0], rows.low[0], rows.high[1], rows.low[1] };
 	int32_t high[4] = {}, low[4] = {};
 
-	multiply_bytes(high, a, run.x, run.y);
-	multiply_bytes(low, a, run.z, run.w);
+	multiply_bytes<SIGNED>(high, rows.bytes, run.x, run.y);
+	multiply_bytes<SIGNED>(low, rows.bytes, run.z, run.w);
 #pragma unroll
-	for (uint32_t i = 0; i < 2; i++) {
-		/* Unsigned: of a NaN anything, so it may run over. */
-		uint32_t sum = 256u * (uint32_t)high[i] + (uint32_t)(high[2 + i] + low[i]);
-
-		ret[i] = (float)(int32_t)(16u * sum + (uint32_t)(low[2 + i] >> 4));
-	}
+	for (uint32_t i = 0; i < 2; i++)
+		ret[i] = (float)(256 * high[i] + (high[2 + i] + low[i] + (low[2 + i] >> 8)));
 }
-
-#define PRODUCT_UNIT 16.0f /* of runs_product */
 
 /* A lane's 8 positions of a tile: their units. */
 static __device__ __forceinline__ void
@@ -62,7 +58,7 @@ run_of(const struct cuda_kv_tile *tile, uint32_t n)
 /* score[i]: of head g and position 8 * t + i; adds a group's part.  `unit`: of the query's head,
  * times PRODUCT_UNIT. */
 static __device__ __forceinline__ void
-keys_add(const struct cuda_kv_tile *tile, const struct fixed_run &q, float unit, float (&score)[8])
+keys_add(const struct cuda_kv_tile *tile, const struct head_rows &q, float unit, float (&score)[8])
 {
 	float units[8];
 
@@ -71,7 +67,7 @@ keys_add(const struct cuda_kv_tile *tile, const struct fixed_run &q, float unit,
 	for (uint32_t n = 0; n < 4; n++) {
 		float product[2];
 
-		runs_product(q, *run_of(tile, n), product);
+		rows_product<true>(q, *run_of(tile, n), product);
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++)
 			score[2 * n + i] =
@@ -105,19 +101,21 @@ head_sum(float x)
 static __device__ __forceinline__ float
 scores_weigh(float (&score)[8], uint32_t valid, struct running *state)
 {
-	uint32_t first = 8 * (threadIdx.x % 4);
-	float top = -INFINITY, sum = 0, factor;
+	float top = state->top, sum = 0, factor;
 
+	if (valid < CUDA_KV_TILE)
 #pragma unroll
-	for (uint32_t i = 0; i < 8; i++) {
-		score[i] = first + i < valid ? score[i] : -INFINITY;
+		for (uint32_t i = 0; i < 8; i++)
+			if (8 * (threadIdx.x % 4) + i >= valid)
+				score[i] = -INFINITY;
+#pragma unroll
+	for (uint32_t i = 0; i < 8; i++)
 		top = fmaxf(top, score[i]);
-	}
-	top = fmaxf(state->top, head_largest(top));
-	factor = exp2f(state->top - top);
+	top = head_largest(top);
+	factor = exp2_fast(state->top - top);
 #pragma unroll
 	for (uint32_t i = 0; i < 8; i++) {
-		score[i] = exp2f(score[i] - top);
+		score[i] = exp2_fast(score[i] - top);
 		sum += score[i];
 	}
 	state->sum = fmaf(state->sum, factor, sum);
@@ -125,52 +123,52 @@ scores_weigh(float (&score)[8], uint32_t valid, struct running *state)
 	return factor;
 }
 
+#define WEIGHT_LARGEST 65280.0f /* two bytes without a sign */
+
 /* Weights times a group's units in fixed point, and the unit of that for head g. */
-static __device__ __forceinline__ struct fixed_run
-weights_fix(const struct cuda_kv_tile *tile, const float (&weight)[8], uint32_t valid, float *unit)
+static __device__ __forceinline__ struct head_rows
+weights_fix(const struct cuda_kv_tile *tile, const float (&weight)[8], float *unit)
 {
-	uint32_t first = 8 * (threadIdx.x % 4), top = 0, v[8];
-	struct fixed_run ret;
+	struct head_rows ret;
+	uint32_t top = 0, v[8];
 	float x[8], inverse;
 
 	units_load(tile, x);
 #pragma unroll
 	for (uint32_t i = 0; i < 8; i++) {
-		x[i] = first + i < valid ? x[i] * weight[i] : 0;
+		x[i] *= weight[i];
 		/* As integers: none is negative, and a NaN is the largest. */
 		top = max(top, __float_as_uint(x[i]));
 	}
 	top = max(top, __shfl_xor_sync(0xffffffffu, top, 1));
 	top = max(top, __shfl_xor_sync(0xffffffffu, top, 2));
-	inverse = fixed_inverse(__uint_as_float(top));
-	*unit = __uint_as_float(top) * (PRODUCT_UNIT / FIXED_LARGEST);
+	inverse = fixed_inverse(__uint_as_float(top)) * (WEIGHT_LARGEST / FIXED_LARGEST);
+	*unit = __uint_as_float(top) * (PRODUCT_UNIT / WEIGHT_LARGEST);
 #pragma unroll
 	for (uint32_t i = 0; i < 8; i++)
-		v[i] = fixed_one(x[i], inverse);
+		v[i] = fixed_bits(x[i], inverse);
 #pragma unroll
 	for (uint32_t i = 0; i < 2; i++) {
-		struct fixed_four four = { { v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3] },
-					   0 };
+		const uint32_t *four = v + 4 * i;
 
-		ret.high[i] = high_bytes(four);
-		ret.low[i] = low_bytes(four);
+		ret.bytes[2 * i] = bytes_of(1, four[0], four[1], four[2], four[3]);
+		ret.bytes[2 * i + 1] = bytes_of(0, four[0], four[1], four[2], four[3]);
 	}
 	return ret;
 }
 
 /* sum[2 * n + i]: of head g, column 8 * n + 2 * t + i of a group of values. */
 static __device__ __forceinline__ void
-values_add(const struct cuda_kv_tile *tile, const float (&weight)[8], uint32_t valid,
-	   float (&sum)[8])
+values_add(const struct cuda_kv_tile *tile, const float (&weight)[8], float (&sum)[8])
 {
 	float unit;
-	struct fixed_run weights = weights_fix(tile, weight, valid, &unit);
+	struct head_rows weights = weights_fix(tile, weight, &unit);
 
 #pragma unroll
 	for (uint32_t n = 0; n < 4; n++) {
 		float product[2];
 
-		runs_product(weights, *run_of(tile, n), product);
+		rows_product<false>(weights, *run_of(tile, n), product);
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++)
 			sum[2 * n + i] = fmaf(product[i], unit, sum[2 * n + i]);

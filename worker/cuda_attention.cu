@@ -11,10 +11,9 @@
 #include "worker/cuda_parts.cuh"
 
 #define BLOCKS_WANTED SPLITS_MAX /* of one token: about one for each SM of a large GPU */
-#define DEEP 2                   /* pieces of a warp under way, where there is shared memory */
 #define SHARED_LEAST (64u << 10) /* what any device has for a block: compute capability 7.5 */
 
-#define FITS(CHUNKS) (sizeof(block_room<CHUNKS, 1>) <= SHARED_LEAST)
+#define FITS(CHUNKS) (sizeof(block_room<CHUNKS, true>) <= SHARED_LEAST)
 static_assert(FITS(1) && FITS(2) && FITS(4) && FITS(8), "any device runs any head");
 
 static uint32_t
@@ -73,6 +72,7 @@ static __global__ void __launch_bounds__(32)
 	uint32_t kv_head = blockIdx.x / 2, token = blockIdx.y, pos = __ldcg(&in->pos) + token;
 	struct fixed_four key[CHUNKS];
 	head_form<CHUNKS> form;
+	head_pairs<CHUNKS> x;
 
 	let_next_begin();
 	previous_done();
@@ -84,27 +84,25 @@ static __global__ void __launch_bounds__(32)
 	}
 	form.k_norm = head_load<CHUNKS>(a.k_norm, a.head_dim);
 	form.turns = turns_at<CHUNKS>(a, pos);
-	key_make<CHUNKS>(a, form, head_load<CHUNKS>(key_from(a, token, kv_head), a.head_dim),
-			 append_line, key);
+	x = head_load<CHUNKS>(key_from(a, token, kv_head), a.head_dim);
+	head_turn(a, x, head_scale(a, x), form.k_norm, form.turns, 1, append_line);
+	__syncwarp();
+	line_fix<CHUNKS>(append_line, key);
 	key_append<CHUNKS>(a, kv_head, pos, key);
 }
 
-template <int CHUNKS, int DEPTH>
-static __global__ void __launch_bounds__(32 * block_room<CHUNKS, DEPTH>::WARPS)
+template <int CHUNKS, bool SMALL>
+static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
     attend_kernel(struct cuda_attention a, struct partials partial, const struct cuda_input *in,
 		  uint32_t first, bool makes_row PROBE_PARAM)
 {
-	constexpr uint32_t WARPS = block_room<CHUNKS, DEPTH>::WARPS;
 	CUDA_SHARED(float4, attend_memory);
-	block_room<CHUNKS, DEPTH> *room = (block_room<CHUNKS, DEPTH> *)attend_memory;
+	block_room<CHUNKS, SMALL> *room = (block_room<CHUNKS, SMALL> *)attend_memory;
 	split at = split_of(a, partial.splits, first + blockIdx.z,
 			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
-	uint32_t warp = threadIdx.x / 32, tiles = up(at.end - at.begin, CUDA_KV_TILE);
-	bool mine = at.makes_row && warp == (tiles - 1) % WARPS; /* the last tile, the newest row */
 	struct running state = { -INFINITY, 0 };
-	struct newest_row<CHUNKS> row = {
-	};
+	struct newest_row<CHUNKS> row;
 	float sums[CHUNK][8] = {};
 
 	PROBE_BEGIN();
@@ -117,15 +115,16 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, DEPTH>::WARPS)
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
 		previous_done();
-	struct stream<DEPTH> pieces = stream_begin<DEPTH>(a, at, warp, WARPS, room->ring[warp]);
-	head_form<CHUNKS> form = form_load<CHUNKS>(a, at);
+	stream pieces = stream_begin(a, at, room->ring[threadIdx.x / 32]);
+	head_form<CHUNKS> form = form_load<CHUNKS>(a, at.pos);
 	if (makes_row)
 		previous_done();
 	PROBE(PROBE_WAITED);
-	heads_make(a, at, form, mine, room, &row);
+	heads_make(a, at, form, room, &row);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
-	tiles_run(at, pieces, room, mine, row, &state, sums);
+	row_append(a, at, row);
+	tiles_run(at, pieces, room, row, &state, sums);
 	warp_leave(room, state, sums);
 	__syncthreads();
 	split_store(a, partial, at, room);
@@ -133,8 +132,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, DEPTH>::WARPS)
 	if (at.count == 1 || !last_to_arrive(counter, at.count, &room->last))
 		return;
 	PROBE(PROBE_ARRIVED);
-	for (uint32_t head = warp; head < at.heads; head += WARPS)
-		part_output(a, at, head, splits_join(a, partial, at, head, room->line[warp]));
+	splits_output(a, partial, at, room);
 	PROBE_END();
 }
 
@@ -152,7 +150,7 @@ fix_kernel(struct cuda_vectors v, uint32_t columns PROBE_PARAM)
 		    column < columns);
 }
 
-template <int CHUNKS, int DEPTH>
+template <int CHUNKS, bool SMALL>
 static int
 launch(const struct cuda_attention *a, const struct cuda_input *in, uint32_t first, uint32_t tokens,
        bool makes_row, void *stream, struct error *err)
@@ -164,32 +162,28 @@ launch(const struct cuda_attention *a, const struct cuda_input *in, uint32_t fir
 	uint32_t most = up(a->context, SPLIT_LEAST);
 	dim3 grid(lines, most < splits ? most : splits, tokens);
 
-	return cuda_launch("attend_kernel", attend_kernel<CHUNKS, DEPTH>, grid,
-			   dim3(32 * block_room<CHUNKS, DEPTH>::WARPS),
-			   sizeof(block_room<CHUNKS, DEPTH>), stream, err, *a, partial, in, first,
+	return cuda_launch("attend_kernel", attend_kernel<CHUNKS, SMALL>, grid,
+			   dim3(32 * block_room<CHUNKS, SMALL>::WARPS),
+			   sizeof(block_room<CHUNKS, SMALL>), stream, err, *a, partial, in, first,
 			   makes_row);
 }
 
-template <int CHUNKS>
+template <int CHUNKS, bool SMALL>
 static int
 attend(const struct cuda_attention *a, const struct cuda_input *in, uint32_t tokens, void *stream,
        struct error *err)
 {
 	uint32_t columns = a->heads * a->head_dim;
-	int r = cuda_has_shared("attend_kernel", sizeof(block_room<CHUNKS, DEEP>), err);
-	bool deep = r == 0;
+	int r = 0;
 
-	if (r == -ENOTSUP)
-		r = 0;
-	if (!r && tokens > 1)
+	if (tokens > 1)
 		r = cuda_launch("append_kernel", append_kernel<CHUNKS>,
 				dim3(2 * a->kv_heads, tokens), dim3(32),
 				32 * CHUNK * CHUNKS * sizeof(float), stream, err, *a, in);
 	for (uint32_t first = 0; first < tokens && !r; first += a->at_once) {
 		uint32_t n = tokens - first < a->at_once ? tokens - first : a->at_once;
 
-		r = (deep ? launch<CHUNKS, DEEP> : launch<CHUNKS, 1>)(a, in, first, n, tokens == 1,
-								      stream, err);
+		r = launch<CHUNKS, SMALL>(a, in, first, n, tokens == 1, stream, err);
 	}
 	if (!r && a->head_dim % 32 != 0 && columns % 32 == 0)
 		r = cuda_launch("fix_kernel", fix_kernel, dim3(up(columns, 128), tokens), dim3(32),
@@ -201,14 +195,19 @@ extern "C" int
 cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
 	    uint32_t tokens, struct error *err)
 {
+	int r;
+
 	switch (chunks_of(a->head_dim)) {
 	case 1:
-		return attend<1>(a, in, tokens, stream, err);
+		r = cuda_has_shared("attend_kernel", sizeof(block_room<1, false>), err);
+		if (r == -ENOTSUP)
+			return attend<1, true>(a, in, tokens, stream, err);
+		return r ? r : attend<1, false>(a, in, tokens, stream, err);
 	case 2:
-		return attend<2>(a, in, tokens, stream, err);
+		return attend<2, true>(a, in, tokens, stream, err);
 	case 4:
-		return attend<4>(a, in, tokens, stream, err);
+		return attend<4, true>(a, in, tokens, stream, err);
 	default:
-		return attend<8>(a, in, tokens, stream, err);
+		return attend<8, true>(a, in, tokens, stream, err);
 	}
 }

@@ -79,12 +79,17 @@ fixed_inverse(float largest)
 	return largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
 }
 
+/* The integer in the low 16 bits, and something above. */
+static __device__ __forceinline__ uint32_t
+fixed_bits(float x, float inverse)
+{
+	return __float_as_uint(fmaf(x, inverse, 12582912.0f)); /* 1.5 * 2^23: its last bit is 1 */
+}
+
 static __device__ __forceinline__ uint32_t
 fixed_one(float x, float inverse)
 {
-	const float whole = 12582912.0f; /* 1.5 * 2^23: a float's last bit is 1 here */
-
-	return __float_as_uint(fmaf(x, inverse, whole)) - __float_as_uint(whole);
+	return fixed_bits(x, inverse) - fixed_bits(0, 0);
 }
 
 /* Four columns of each lane, by a whole warp: LANES lanes at a multiple of it have a group. */

@@ -6,6 +6,8 @@
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_rows.cuh"
 
+#define LOG2_E 1.44269504088896340736f
+
 /* Of a lane: pairs (i, i + head_dim / 2) of a head, i lane, lane + 32, ... */
 template <int CHUNKS> struct head_pairs {
 	float low[2 * CHUNKS], high[2 * CHUNKS];
@@ -48,35 +50,49 @@ turns_at(const cuda_attention &a, uint32_t pos)
 	return ret;
 }
 
-/* A warp: norm over a head, then each pair turned, times `factor`, to 128 * CHUNKS columns of
- * shared memory; those behind the head become 0. */
+/* A warp: what a head is to be multiplied with.  Without the branches of a square root and of a
+ * division, so that the work of two heads overlaps. */
 template <int CHUNKS>
-static __device__ __forceinline__ void
-head_turn(const cuda_attention &a, const head_pairs<CHUNKS> &x, const head_pairs<CHUNKS> &weight,
-	  const head_turns<CHUNKS> &turns, float factor, float *to)
+static __device__ __forceinline__ float
+head_scale(const cuda_attention &a, const head_pairs<CHUNKS> &x)
 {
-	uint32_t lane = threadIdx.x % 32, half = a.head_dim / 2;
-	float squares = 0, scale;
+	float squares = 0;
 
 #pragma unroll
 	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
 		squares = fmaf(x.low[n], x.low[n], squares);
 		squares = fmaf(x.high[n], x.high[n], squares);
 	}
-	scale = 1.0f / sqrtf(warp_sum(squares) / (float)a.head_dim + a.epsilon);
+	return rsqrtf(__fdividef(warp_sum(squares), (float)a.head_dim) + a.epsilon);
+}
+
+/* A head times `scale`, then each pair turned, times `factor`, to 128 * CHUNKS columns of shared
+ * memory; those behind the head become 0. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+head_turn(const cuda_attention &a, const head_pairs<CHUNKS> &x, float scale,
+	  const head_pairs<CHUNKS> &weight, const head_turns<CHUNKS> &turns, float factor,
+	  float *to)
+{
+	uint32_t lane = threadIdx.x % 32, half = a.head_dim / 2;
+
 #pragma unroll
 	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
 		uint32_t i = lane + 32 * n;
-		float low = x.low[n] * scale * weight.low[n],
-		      high = x.high[n] * scale * weight.high[n];
+		float low = x.low[n] * scale * weight.low[n];
+		float high = x.high[n] * scale * weight.high[n];
+		float first = fmaf(low, turns.cosine[n], -(high * turns.sine[n])) * factor;
+		float second = fmaf(high, turns.cosine[n], low * turns.sine[n]) * factor;
 
-		if (i >= half)
-			continue;
-		to[i] = fmaf(low, turns.cosine[n], -(high * turns.sine[n])) * factor;
-		to[half + i] = fmaf(high, turns.cosine[n], low * turns.sine[n]) * factor;
+		if (i < half)
+			to[i] = first;
+		if (i < half)
+			to[half + i] = second;
 	}
-	for (uint32_t i = a.head_dim + lane; i < 128 * CHUNKS; i += 32)
-		to[i] = 0;
+#pragma unroll
+	for (uint32_t i = 0; i < 128 * CHUNKS; i += 32)
+		if (i + lane >= a.head_dim)
+			to[i + lane] = 0;
 }
 
 /* Where a token's key of a head comes from; its value is kv_heads heads further on. */
@@ -139,6 +155,65 @@ value_put(struct cuda_kv_tile *tile, uint32_t pos, const struct fixed_four &x)
 	}
 	if (part == 0)
 		tile->unit[p] = x.unit;
+}
+
+/* The newest position's key and its block's part of the value, as a lane has them of a warp. */
+template <int CHUNKS> struct newest_row {
+	struct fixed_four key[CHUNKS], value;
+};
+
+/* What a warp asks for before the block waits for q, k and v: it depends on the position alone. */
+template <int CHUNKS> struct head_form {
+	head_pairs<CHUNKS> q_norm, k_norm;
+	head_turns<CHUNKS> turns;
+	float factor; /* of q: scores are exponents of 2 */
+};
+
+template <int CHUNKS>
+static __device__ __forceinline__ head_form<CHUNKS>
+form_load(const cuda_attention &a, uint32_t pos)
+{
+	return head_form<CHUNKS>{ head_load<CHUNKS>(a.q_norm, a.head_dim),
+				  head_load<CHUNKS>(a.k_norm, a.head_dim), turns_at<CHUNKS>(a, pos),
+				  LOG2_E / sqrtf((float)a.head_dim) };
+}
+
+/* A head in a line, by a warp. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+line_fix(const float *line, struct fixed_four (&ret)[CHUNKS])
+{
+#pragma unroll
+	for (uint32_t c = 0; c < CHUNKS; c++)
+		ret[c] = fixed_four_of<KV_LANES>(
+		    *(const float4 *)(line + 128 * c + 4 * (threadIdx.x % 32)));
+}
+
+/* Where lanes' columns of a position lie in the cache. */
+template <int CHUNKS>
+static __device__ __forceinline__ void
+key_append(const cuda_attention &a, uint32_t kv_head, uint32_t pos,
+	   const struct fixed_four (&key)[CHUNKS])
+{
+	struct cuda_kv_tile *to = a.keys + tile_place(a, kv_head, pos);
+
+#pragma unroll
+	for (uint32_t c = 0; c < CHUNKS; c++) {
+		uint32_t group = 4 * c + threadIdx.x % 32 / 8;
+
+		if (group < CUDA_KV_GROUPS(a.head_dim))
+			key_put(to + group, pos, key[c]);
+	}
+}
+
+static __device__ __forceinline__ void
+value_append(const cuda_attention &a, uint32_t kv_head, uint32_t pos, uint32_t chunk,
+	     const struct fixed_four &value)
+{
+	uint32_t group = 4 * chunk + threadIdx.x % 32 / 8;
+
+	if (group < CUDA_KV_GROUPS(a.head_dim))
+		value_put(a.values + tile_place(a, kv_head, pos) + group, pos, value);
 }
 
 #endif

@@ -6,9 +6,9 @@
 #include "worker/cuda_split.cuh"
 
 /* Each warp leaves its sums in its ring, as (HEADS, SUMS_ROW), and what they count. */
-template <int CHUNKS, int DEPTH>
+template <int CHUNKS, bool SMALL>
 static __device__ __forceinline__ void
-warp_leave(block_room<CHUNKS, DEPTH> *room, const struct running &state,
+warp_leave(block_room<CHUNKS, SMALL> *room, const struct running &state,
 	   const float (&sums)[CHUNK][8])
 {
 	uint32_t warp = threadIdx.x / 32, head = threadIdx.x % 32 / 4, part = threadIdx.x % 4;
@@ -39,11 +39,11 @@ struct part {
 };
 
 /* A warp: what all warps left, in their order, of a head. */
-template <int CHUNKS, int DEPTH>
+template <int CHUNKS, bool SMALL>
 static __device__ __forceinline__ part
-warps_join(const block_room<CHUNKS, DEPTH> *room, uint32_t head)
+warps_join(const block_room<CHUNKS, SMALL> *room, uint32_t head)
 {
-	constexpr uint32_t WARPS = block_room<CHUNKS, DEPTH>::WARPS;
+	constexpr uint32_t WARPS = block_room<CHUNKS, SMALL>::WARPS;
 	part ret = {};
 
 	ret.stat.x = -INFINITY;
@@ -53,7 +53,7 @@ warps_join(const block_room<CHUNKS, DEPTH> *room, uint32_t head)
 #pragma unroll
 	for (uint32_t w = 0; w < WARPS; w++) {
 		float2 stat = room->stats[w][head];
-		float factor = exp2f(stat.x - ret.stat.x);
+		float factor = exp2_fast(stat.x - ret.stat.x);
 
 		ret.stat.y = fmaf(factor, stat.y, ret.stat.y);
 		add_scaled(&ret.sum, factor,
@@ -70,7 +70,7 @@ part_output(const cuda_attention &a, const split &at, uint32_t head, part p)
 	uint32_t column = 32 * CHUNK * at.chunk + 4 * (threadIdx.x % 32);
 	uint32_t place = (at.head + head) * a.head_dim + column;
 	float *out = a.out.rows.at + (uint64_t)at.token * a.out.rows.stride + place;
-	float scale = 1.0f / p.stat.y;
+	float scale = __fdividef(1, p.stat.y);
 	float4 x = make_float4(p.sum.x * scale, p.sum.y * scale, p.sum.z * scale, p.sum.w * scale);
 
 	if (a.head_dim % 32 == 0)
@@ -127,7 +127,7 @@ splits_weigh(const float2 *stats, uint32_t count, float *factors)
 	for (uint32_t n = 0; n < SPLITS_MAX / 32; n++) {
 		if (lane + 32 * n >= count)
 			continue;
-		float factor = exp2f(stat[n].x - ret.x);
+		float factor = exp2_fast(stat[n].x - ret.x);
 
 		factors[lane + 32 * n] = factor;
 		ret.y = fmaf(factor, stat[n].y, ret.y);
@@ -168,10 +168,10 @@ splits_join(const cuda_attention &a, const partials &partial, const split &at, u
 
 /* Warps by turns: a head's part to the output, where no other split is to come, or to the partials.
  */
-template <int CHUNKS, int DEPTH>
+template <int CHUNKS, bool SMALL>
 static __device__ __forceinline__ void
 split_store(const cuda_attention &a, const partials &partial, const split &at,
-	    const block_room<CHUNKS, DEPTH> *room)
+	    const block_room<CHUNKS, SMALL> *room)
 {
 	for (uint32_t head = threadIdx.x / 32; head < at.heads; head += blockDim.x / 32) {
 		uint64_t place = partial_place(a, partial, at, head) + at.index;
@@ -185,6 +185,18 @@ split_store(const cuda_attention &a, const partials &partial, const split &at,
 		if (threadIdx.x % 32 == 0)
 			partial.stats[place] = p.stat;
 	}
+}
+
+/* By the last block of a token's heads: the splits' sums to the output. */
+template <int CHUNKS, bool SMALL>
+static __device__ __forceinline__ void
+splits_output(const cuda_attention &a, const partials &partial, const split &at,
+	      block_room<CHUNKS, SMALL> *room)
+{
+	uint32_t warp = threadIdx.x / 32;
+
+	for (uint32_t head = warp; head < at.heads; head += blockDim.x / 32)
+		part_output(a, at, head, splits_join(a, partial, at, head, room->line[warp][0]));
 }
 
 #endif

@@ -109,33 +109,58 @@ dot4(uint32_t bytes, uint32_t with, int32_t sum)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+template <bool SIGNED>
 static __device__ __forceinline__ void
 multiply_quarter(int32_t &first, int32_t &second, uint32_t a, uint32_t b)
 {
-	asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
-	    : "+r"(first), "+r"(second)
-	    : "r"(a), "r"(b));
+	if (SIGNED)
+		asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+		    : "+r"(first), "+r"(second)
+		    : "r"(a), "r"(b));
+	else
+		asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+		    : "+r"(first), "+r"(second)
+		    : "r"(a), "r"(b));
 }
 #endif
 
-/* By a whole warp: adds the product of two matrices of signed bytes, (16, 32) by (32, 8).  With
- * g = lane / 4 and t = lane % 4 a lane has of the first rows g and g + 8, of the second column g,
- * each in columns or rows 4 * t .. and 16 + 4 * t ..; of the sums row g and then row g + 8, of each
- * columns 2 * t and the next. */
+/* By a whole warp: adds the product of two matrices of bytes, (16, 32) by (32, 8), the first SIGNED
+ * or not, the second signed.  With g = lane / 4 and t = lane % 4 a lane has of the first rows g and
+ * g + 8, of the second column g, each in columns or rows 4 * t .. and then 16 + 4 * t ..; of the
+ * sums row g and then row g + 8, of each columns 2 * t and the next. */
+template <bool SIGNED>
 static __device__ __forceinline__ void
 multiply_bytes(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-	asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
-	    "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-	    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
-	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define MULTIPLY(type)                                                                 \
+	asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, " \
+	    "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                            \
+	    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])                   \
+	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+	if (SIGNED)
+		MULTIPLY("s8");
+	else
+		MULTIPLY("u8");
+#undef MULTIPLY
 #elif defined(__CUDA_ARCH__)
-	multiply_quarter(sum[0], sum[1], a[0], b0);
-	multiply_quarter(sum[0], sum[1], a[2], b1);
-	multiply_quarter(sum[2], sum[3], a[1], b0);
-	multiply_quarter(sum[2], sum[3], a[3], b1);
+	multiply_quarter<SIGNED>(sum[0], sum[1], a[0], b0);
+	multiply_quarter<SIGNED>(sum[0], sum[1], a[2], b1);
+	multiply_quarter<SIGNED>(sum[2], sum[3], a[1], b0);
+	multiply_quarter<SIGNED>(sum[2], sum[3], a[3], b1);
 #endif
+}
+
+/* 2^x to 2 units in the last place; below 2^-126 it is 0. */
+static __device__ __forceinline__ float
+exp2_fast(float x)
+{
+	float ret = 0;
+
+#ifdef __CUDA_ARCH__
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(ret) : "f"(x));
+#endif
+	return ret;
 }
 
 #endif

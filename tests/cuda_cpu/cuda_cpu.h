@@ -15,6 +15,7 @@
 #ifndef HEARTH_TESTS_CUDA_CPU_H
 #define HEARTH_TESTS_CUDA_CPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -36,6 +37,9 @@ struct cuda_cpu_calls cuda_cpu_counts(void);
  * at most CUDA_CPU_TOGETHER; 0: drawn for each launch. */
 #define CUDA_CPU_TOGETHER 4u
 void cuda_cpu_order(uint64_t seed, uint32_t together);
+
+/* Blocks may have so much shared memory from now on; 227 KiB in the beginning. */
+void cuda_cpu_shared(size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -168,11 +168,18 @@ shuffle(struct warp *warp, uint32_t mask, const char *name, struct cuda_cpu_line
 	}
 }
 
+static int16_t
+byte_of(uint32_t word, uint32_t i, bool is_signed)
+{
+	return is_signed ? (int8_t)(word >> 8 * i) : (uint8_t)(word >> 8 * i);
+}
+
 /* Which lane has what is said where the kernels' own multiply_bytes is (worker/cuda_ptx.cuh). */
 static void
 multiply(const struct warp *warp)
 {
-	int8_t a[16][32], b[8][32];
+	int16_t a[16][32];
+	int8_t b[8][32];
 	struct cuda_cpu_product *lanes[CUDA_CPU_WARP];
 
 	for (uint32_t lane = 0; lane < CUDA_CPU_WARP; lane++) {
@@ -182,11 +189,11 @@ multiply(const struct warp *warp)
 		for (uint32_t i = 0; i < 4; i++)
 			for (uint32_t byte = 0; byte < 4; byte++)
 				a[g + i % 2 * 8][i / 2 * 16 + 4 * t + byte] =
-				    (int8_t)(lanes[lane]->a[i] >> 8 * byte);
+				    byte_of(lanes[lane]->a[i], byte, lanes[lane]->is_signed);
 		for (uint32_t i = 0; i < 2; i++)
 			for (uint32_t byte = 0; byte < 4; byte++)
 				b[g][i * 16 + 4 * t + byte] =
-				    (int8_t)(lanes[lane]->b[i] >> 8 * byte);
+				    (int8_t)byte_of(lanes[lane]->b[i], byte, true);
 	}
 	for (uint32_t row = 0; row < 16; row++)
 		for (uint32_t column = 0; column < 8; column++) {

@@ -40,8 +40,9 @@ enum cuda_cpu_kind {
 	CUDA_CPU_PRODUCT, /* the value: where the lane's cuda_cpu_product lies */
 };
 
-/* A lane's part of a product of matrices of signed bytes, (16, 32) by (32, 8). */
+/* A lane's part of a product of matrices of bytes, (16, 32) by (32, 8), the second signed. */
 struct cuda_cpu_product {
+	bool is_signed; /* the first */
 	uint32_t a[4], b[2];
 	int32_t sum[4];
 };

@@ -112,7 +112,7 @@ cudaDeviceGetAttribute(int *ret, cudaDeviceAttr which, int device)
 		*ret = 132;
 		break;
 	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-		*ret = CUDA_CPU_SHARED_MAX;
+		*ret = (int)cuda_cpu_shared_max;
 		break;
 	}
 	return cudaSetDevice(device);

@@ -92,12 +92,20 @@ cuda_cpu_stream_finish(cudaStream_t stream)
 
 /* -- launches -- */
 
+size_t cuda_cpu_shared_max = 227u << 10;
+
+extern "C" void
+cuda_cpu_shared(size_t bytes)
+{
+	cuda_cpu_shared_max = bytes;
+}
+
 cudaError_t
 cuda_cpu_allow_shared(const void *kernel, size_t bytes)
 {
 	CUDA_CPU_LOCKED;
 
-	if (bytes > CUDA_CPU_SHARED_MAX)
+	if (bytes > cuda_cpu_shared_max)
 		return cuda_cpu_result(cudaErrorInvalidValue);
 	shared_allowed[kernel] = bytes;
 	return cudaSuccess;

@@ -13,7 +13,7 @@
 extern std::recursive_mutex cuda_cpu_lock;
 extern struct cuda_cpu_calls cuda_cpu_counted;
 
-#define CUDA_CPU_SHARED_MAX (227u << 10) /* of a block that asks for it */
+extern size_t cuda_cpu_shared_max; /* of a block that asks for it */
 #define CUDA_CPU_LOCKED std::lock_guard<std::recursive_mutex> locked(cuda_cpu_lock)
 
 /* What the last kernel that failed did. */

@@ -33,10 +33,13 @@ dot4(uint32_t bytes, uint32_t with, int32_t sum)
 	return sum;
 }
 
+DEFINE(float, exp2_fast, (float x), exp2f(x))
+
+template <bool SIGNED>
 static inline void
 multiply_bytes(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, CUDA_CPU_LINE)
 {
-	struct cuda_cpu_product mine = { { a[0], a[1], a[2], a[3] }, { b0, b1 }, {} };
+	struct cuda_cpu_product mine = { SIGNED, { a[0], a[1], a[2], a[3] }, { b0, b1 }, {} };
 
 	cuda_cpu_collective(CUDA_CPU_PRODUCT, ~0u, (uint64_t)&mine, 0, "multiply_bytes", at);
 	for (int i = 0; i < 4; i++)
