@@ -59,7 +59,7 @@ take_options() { # words... (of up)
 		--verify) options[loader]+=" $1" ;;
 		--device | --vram-mib | --pin-gib) takers=pinner ;;
 		--read | --pages | --numa-node | --resident-gib) takers=loader ;;
-		--ctx) takers=worker ;;
+		--ctx | --cpu-share) takers=worker ;;
 		--threads | --profile) takers='loader worker' ;;
 		--pin-order) takers='loader pinner' ;;
 		--?* | -[!-]*) die 100 "$1: no such option, ./run.sh help names them" ;;

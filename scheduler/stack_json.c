@@ -138,14 +138,15 @@ json_of_experts(const Hearth__Computing *computing)
 static json_t *
 json_of_cache(const Hearth__Cache *cache)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "slots",
-			 (json_int_t)cache->slots, "filled", (json_int_t)cache->filled, "experts",
-			 (json_int_t)cache->experts, "slot_bytes", (json_int_t)cache->slot_bytes,
-			 "tokens", (json_int_t)cache->tokens, "uses", (json_int_t)cache->uses,
-			 "hits", (json_int_t)cache->hits, "bytes_slots",
-			 (json_int_t)cache->bytes_slots, "bytes_arena",
-			 (json_int_t)cache->bytes_arena, "moves", (json_int_t)cache->moves,
-			 "bytes_moved", (json_int_t)cache->bytes_moved);
+	return json_pack(
+	    "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "slots",
+	    (json_int_t)cache->slots, "filled", (json_int_t)cache->filled, "experts",
+	    (json_int_t)cache->experts, "slot_bytes", (json_int_t)cache->slot_bytes, "tokens",
+	    (json_int_t)cache->tokens, "uses", (json_int_t)cache->uses, "hits",
+	    (json_int_t)cache->hits, "bytes_slots", (json_int_t)cache->bytes_slots, "bytes_arena",
+	    (json_int_t)cache->bytes_arena, "moves", (json_int_t)cache->moves, "bytes_moved",
+	    (json_int_t)cache->bytes_moved, "cpu_threads", (json_int_t)cache->cpu_threads,
+	    "cpu_share", (double)cache->cpu_share, "cpu_experts", (json_int_t)cache->cpu_experts);
 }
 
 static json_t *

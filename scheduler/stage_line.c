@@ -174,6 +174,13 @@ line_cache(struct line *line, const Hearth__Cache *cache)
 }
 
 static void
+line_share(struct line *line, const Hearth__Cache *cache)
+{
+	line_add(line, "CPU share %.2f, %" PRIu64 " experts by %" PRIu32 " threads",
+		 (double)cache->cpu_share, cache->cpu_experts, cache->cpu_threads);
+}
+
+static void
 line_computing(struct line *line, const Hearth__Computing *computing)
 {
 	char bytes[16];
@@ -187,6 +194,8 @@ line_computing(struct line *line, const Hearth__Computing *computing)
 	line_add(line, "context %" PRIu32 " (%s)", computing->context, bytes);
 	if (computing->cache && computing->cache->slots)
 		line_cache(line, computing->cache);
+	if (computing->cache && computing->cache->cpu_threads)
+		line_share(line, computing->cache);
 	line_add(line, "%" PRIu64 " tokens in, %" PRIu64 " kept, %" PRIu64 " out",
 		 computing->tokens_in, computing->tokens_kept, computing->tokens_out);
 	if (computing->request)

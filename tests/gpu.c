@@ -154,14 +154,12 @@ place_experts(struct gpu_model *ret, bool slots)
 	must(device_wait(ret->device, &err), &err);
 }
 
-void
-gpu_model_open(struct gpu_model *ret, struct device *device, const char *path, uint32_t context,
-	       bool slots,
-	       int (*need)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n),
-	       void *need_arg)
+/* The rest of the config is set here. */
+static void
+model_open(struct gpu_model *ret, struct device *device, const char *path, uint32_t context,
+	   bool slots, struct compute_config config)
 {
 	struct error err = { "" };
-	struct compute_config config;
 
 	*ret = (struct gpu_model){ .device = device };
 	read_file(ret, path);
@@ -171,19 +169,35 @@ gpu_model_open(struct gpu_model *ret, struct device *device, const char *path, u
 	must(device_alloc(device, compute_cuda.kv_bytes(&ret->model, context), &ret->kv, &err),
 	     &err);
 	place_experts(ret, slots);
-	config = (struct compute_config){
-		.model = &ret->model,
-		.arena = ret->file,
-		.device = device,
-		.trunk = ret->trunk.at,
-		.kv = ret->kv.at,
-		.context = context,
-		.threads = 1,
-		.places = ret->places,
-		.need_experts = need,
-		.need_arg = need_arg,
-	};
+	config.model = &ret->model;
+	config.arena = ret->file;
+	config.arena_bytes = ret->file_bytes;
+	config.device = device;
+	config.trunk = ret->trunk.at;
+	config.kv = ret->kv.at;
+	config.context = context;
+	config.places = ret->places;
 	must(compute_cuda.open(&ret->compute, &config, &err), &err);
+}
+
+void
+gpu_model_open(struct gpu_model *ret, struct device *device, const char *path, uint32_t context,
+	       bool slots,
+	       int (*need)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n),
+	       void *need_arg)
+{
+	struct compute_config config = { .threads = 1, .need_experts = need, .need_arg = need_arg };
+
+	model_open(ret, device, path, context, slots, config);
+}
+
+void
+gpu_model_open_sharing(struct gpu_model *ret, struct device *device, const char *path,
+		       uint32_t context, bool slots, float share, uint32_t threads)
+{
+	struct compute_config config = { .threads = 1 + threads, .cpu_share = share };
+
+	model_open(ret, device, path, context, slots, config);
 }
 
 void

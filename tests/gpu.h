@@ -42,6 +42,9 @@ void gpu_model_open(struct gpu_model *ret, struct device *device, const char *pa
 		    uint32_t context, bool slots,
 		    int (*need)(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n),
 		    void *need_arg);
+/* The same, with some of the experts in place left to so many CPU threads. */
+void gpu_model_open_sharing(struct gpu_model *ret, struct device *device, const char *path,
+			    uint32_t context, bool slots, float share, uint32_t threads);
 void gpu_model_close(struct gpu_model *model);
 
 #endif

@@ -1,6 +1,6 @@
-/* The CPU's share of a layer's experts against sums in double, and against itself. */
+/* Orders of a layer's experts, given by a pretended GPU: any number of threads answers each, with
+ * the same bits. */
 #include <errno.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,31 +8,26 @@
 
 #include <cmocka.h>
 
-#include "common/types.h"
+#include <math.h>
+#include <sched.h>
+
 #include "tests/golden.h"
 #include "tests/random_rows.h"
+#include "worker/cpu_lanes.h"
 #include "worker/cpu_share.h"
 
-static struct golden_model golden; /* all block types, rows that fill no vector */
-static float *x, *out, *other;     /* (hidden) */
-static float weights[64];
-static const struct expert_place *places[64];
+#define ORDERS 200u
+
+static struct golden_model golden;
+static struct share_order *order;
+static struct share_answer *answer;
+static struct cpu_share *share;
 
 static int
 setup(void **state)
 {
-	uint32_t hidden;
-
 	(void)state;
-	golden_model_open(&golden, "tests/data/odd-shapes.gguf");
-	hidden = golden.model.hidden;
-	assert_in_range(golden.model.top_k, 2, 64);
-	x = calloc(hidden, sizeof(*x));
-	out = calloc(hidden, sizeof(*out));
-	other = calloc(hidden, sizeof(*other));
-	random_begin(3);
-	for (uint32_t i = 0; i < hidden; i++)
-		x[i] = random_float();
+	golden_model_open(&golden, "tests/data/kjv-16x1m.gguf");
 	return 0;
 }
 
@@ -40,152 +35,185 @@ static int
 teardown(void **state)
 {
 	(void)state;
-	free(x);
-	free(out);
-	free(other);
 	golden_model_close(&golden);
 	return 0;
 }
 
-/* n experts of a layer, with weights of both signs. */
 static void
-choose(uint32_t layer, uint32_t n)
+open_share(uint32_t threads)
 {
-	const struct model *model = &golden.model;
-
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t expert = (i * 3 + layer) % model->n_experts;
-
-		places[i] = &golden.places[(size_t)layer * model->n_experts + expert];
-		weights[i] = random_float();
-	}
-}
-
-static void
-run(uint32_t threads, uint32_t layer, uint32_t n, float *to)
-{
-	struct cpu_share *share;
+	uint64_t order_bytes = cpu_share_order_bytes(&golden.model);
+	uint64_t answer_bytes = cpu_share_answer_bytes(&golden.model);
+	struct cpu_share_config config = { .model = &golden.model,
+					   .places = golden.places,
+					   .threads = threads };
 	struct error err = { "" };
 
-	if (cpu_share_open(&share, &golden.model, threads, &err) < 0)
+	order = aligned_alloc(64, order_bytes);
+	answer = aligned_alloc(64, answer_bytes);
+	memset(order, 0, order_bytes);
+	memset(answer, 0, answer_bytes);
+	config.order = order;
+	config.answer = answer;
+	if (cpu_share_open(&share, &config, &err) < 0)
 		fail_msg("%s", err.text);
-	memset(to, 0x7f, golden.model.hidden * sizeof(*to));
-	cpu_share_run(share, layer, x, places, weights, n, to);
+}
+
+static void
+close_share(void)
+{
 	cpu_share_close(share);
+	free(order);
+	free(answer);
 }
 
-/* y[r] = row r . x, in double. */
+/* A vector of ordinary columns. */
 static void
-multiply(const struct experts *experts, const void *at, const double *from, double *y)
+make_x(struct lanes_fixed *x)
 {
-	const struct type_info *info = type_find(experts->type);
-	float *row = calloc(experts->columns, sizeof(*row));
-	uint64_t row_bytes = experts->bytes / experts->rows;
+	uint32_t hidden = golden.model.hidden;
 
-	for (uint32_t r = 0; r < experts->rows; r++) {
-		info->unpack((const uint8_t *)at + r * row_bytes, row,
-			     experts->columns / info->block_elements);
-		y[r] = 0;
-		for (uint32_t i = 0; i < experts->columns; i++)
-			y[r] += row[i] * from[i];
+	for (uint32_t i = 0; i < hidden; i++) {
+		struct lanes_fixed *block = &x[i / 256];
+		uint32_t column = i % 256, place = column ^ (column & 128 ? 112 : 0);
+		int v = (int)(random_u32() % 60000) - 30000;
+
+		if (column % 16 == 0)
+			block->group[column / 16].sum = 0;
+		block->group[column / 16].unit = 1e-4f;
+		block->group[column / 16].sum += v;
+		block->low[place] = (int8_t)(v & 255);
+		block->high[place] = (int8_t)((v + 128) >> 8);
 	}
-	free(row);
 }
 
-/* What `out` should be, as the relative norm of the difference. */
-static double
-relative_error(uint32_t layer, uint32_t n)
+static const float *
+answer_floats(void)
+{
+	return (const float *)(const void *)((const uint8_t *)answer + SHARE_ANSWER_BYTES);
+}
+
+/* Order `number`, with the fields a GPU may write while late threads look. */
+static uint32_t
+give(uint64_t number)
 {
 	const struct model *model = &golden.model;
-	const struct experts *role = model->layers[layer].role;
-	double *in = calloc(model->hidden, sizeof(*in)), *sum = calloc(model->hidden, sizeof(*in));
-	double *gate = calloc(model->expert_width, sizeof(*in));
-	double *up = calloc(model->expert_width, sizeof(*in));
-	double *down = calloc(model->hidden, sizeof(*in)), error = 0, size = 0;
+	uint32_t n = 1 + random_u32() % model->top_k;
 
-	for (uint32_t i = 0; i < model->hidden; i++)
-		in[i] = x[i];
-	for (uint32_t e = 0; e < n; e++) {
-		multiply(&role[ROLE_GATE], places[e]->role[ROLE_GATE], in, gate);
-		multiply(&role[ROLE_UP], places[e]->role[ROLE_UP], in, up);
-		for (uint32_t i = 0; i < model->expert_width; i++)
-			gate[i] *= up[i] / (1 + exp(-gate[i]));
-		multiply(&role[ROLE_DOWN], places[e]->role[ROLE_DOWN], gate, down);
-		for (uint32_t i = 0; i < model->hidden; i++)
-			sum[i] += weights[e] * down[i];
-	}
-	for (uint32_t i = 0; i < model->hidden; i++) {
-		error += (out[i] - sum[i]) * (out[i] - sum[i]);
-		size += sum[i] * sum[i];
-	}
-	free(in);
-	free(sum);
-	free(gate);
-	free(up);
-	free(down);
-	return sqrt(error / size);
+	__atomic_store_n(&order->layer, random_u32() % model->n_layers, __ATOMIC_RELAXED);
+	__atomic_store_n(&order->n, n, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < n; i++)
+		order->experts[i] =
+		    (struct share_expert){ random_u32() % model->n_experts, random_float() };
+	make_x((void *)((uint8_t *)order + SHARE_ORDER_BYTES));
+	__atomic_store_n(&order->sequence, number, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&answer->sequence, __ATOMIC_ACQUIRE) != number)
+		sched_yield();
+	return n;
 }
 
-/* x and what is between an expert's halves are each rounded to 2^-20 of a group's greatest. */
-static void
-is_the_weighted_sum_of_the_experts(void **state)
+/* All answers' floats; sequences run over 31 bits. */
+static float *
+answers_of(uint32_t threads, bool rests)
 {
-	(void)state;
-	for (uint32_t layer = 0; layer < golden.model.n_layers; layer++)
-		for (uint32_t n = 1; n <= golden.model.top_k; n++) {
-			choose(layer, n);
-			run(2, layer, n, out);
-			assert_true(relative_error(layer, n) < 8 * 0x1p-20);
+	uint64_t all = (uint64_t)golden.model.top_k * golden.model.hidden, experts = 0;
+	float *ret = calloc(ORDERS * all, sizeof(*ret));
+
+	open_share(threads);
+	random_begin(77);
+	cpu_share_wake(share);
+	for (uint32_t i = 0; i < ORDERS; i++) {
+		uint32_t n = give(INT32_MAX - ORDERS / 2 + i);
+
+		experts += n;
+		memcpy(ret + i * all, answer_floats(),
+		       (size_t)n * golden.model.hidden * sizeof(*ret));
+		if (rests) {
+			cpu_share_rest(share);
+			cpu_share_wake(share);
 		}
+	}
+	cpu_share_rest(share);
+	assert_int_equal(cpu_share_experts(share), experts);
+	close_share();
+	return ret;
 }
 
 static void
-threads_and_places_change_no_bit(void **state)
+threads_change_no_bit(void **state)
 {
-	const struct model *model = &golden.model;
-	size_t bytes = model->hidden * sizeof(*out);
+	uint64_t n = (uint64_t)ORDERS * golden.model.top_k * golden.model.hidden;
+	float *first = answers_of(1, false), *other;
+	double size = 0;
 
 	(void)state;
-	for (uint32_t layer = 0; layer < model->n_layers; layer++) {
-		const struct experts *role = model->layers[layer].role;
-		struct expert_place moved;
-		uint8_t *copies[N_ROLES];
-
-		choose(layer, model->top_k);
-		run(1, layer, model->top_k, out);
-		run(5, layer, model->top_k, other);
-		assert_memory_equal(out, other, bytes);
-		for (int r = 0; r < N_ROLES; r++) { /* exactly as long, at an odd address */
-			copies[r] = malloc(role[r].bytes + 1);
-			memcpy(copies[r] + 1, places[1]->role[r], role[r].bytes);
-			moved.role[r] = copies[r] + 1;
-		}
-		places[1] = &moved;
-		run(3, layer, model->top_k, other);
-		assert_memory_equal(out, other, bytes);
-		for (int r = 0; r < N_ROLES; r++)
-			free(copies[r]);
+	for (uint64_t i = 0; i < n; i++)
+		size += fabs((double)first[i]);
+	assert_true(size > 0 && isfinite(size));
+	for (uint32_t threads = 2; threads < 5; threads++) {
+		other = answers_of(threads, threads % 2 == 0);
+		assert_memory_equal(first, other, n * sizeof(*first));
+		free(other);
 	}
+	free(first);
+}
+
+/* Threads that sleep are woken by the next wake, or by the end. */
+static void
+sleeping_threads_are_woken(void **state)
+{
+	(void)state;
+	open_share(2);
+	for (uint64_t i = 1; i <= 20; i++) {
+		cpu_share_wake(share);
+		give(i);
+		cpu_share_rest(share);
+		sched_yield();
+	}
+	close_share();
 }
 
 static void
 refuses_no_threads(void **state)
 {
-	struct cpu_share *share;
+	struct cpu_share_config config = { .model = &golden.model, .places = golden.places };
 	struct error err = { "" };
 
 	(void)state;
-	assert_int_equal(cpu_share_open(&share, &golden.model, 0, &err), -EINVAL);
+	assert_int_equal(cpu_share_open(&share, &config, &err), -EINVAL);
+}
+
+static void
+refuses_a_model_of_floats(void **state)
+{
+	struct golden_model floats = golden;
+	struct model_layer *layers = calloc(golden.model.n_layers, sizeof(*golden.model.layers));
+	struct cpu_share_config config = { .model = &floats.model,
+					   .places = golden.places,
+					   .threads = 1 };
+	struct error err = { "" };
+
+	(void)state;
+	memcpy(layers, golden.model.layers, golden.model.n_layers * sizeof(*layers));
+	for (uint32_t i = 0; i < golden.model.n_layers; i++)
+		layers[i].role[ROLE_DOWN].type = TYPE_F16;
+	floats.model.layers = layers;
+	assert_false(cpu_share_possible(&floats.model));
+	assert_int_equal(cpu_share_open(&share, &config, &err), -ENOTSUP);
+	free(layers);
 }
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_the_weighted_sum_of_the_experts),
-		cmocka_unit_test(threads_and_places_change_no_bit),
+		cmocka_unit_test(threads_change_no_bit),
+		cmocka_unit_test(sleeping_threads_are_woken),
 		cmocka_unit_test(refuses_no_threads),
+		cmocka_unit_test(refuses_a_model_of_floats),
 	};
 
+	if (lanes_kernels_best() == NULL)
+		return 77;
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -171,15 +171,20 @@ the_slots_are_told_in_the_line_and_in_json(void **state)
 	stage_line(line, view.state[WORKER], view.asked_ns);
 	assert_non_null(strstr(line, "7 of 9 slots filled for 20 experts, "));
 	assert_null(strstr(line, "hits")); /* of none there is no share */
+	assert_null(strstr(line, "CPU share"));
 	board_edit(board);
 	cache->uses = 8;
 	cache->hits = 3;
 	cache->bytes_moved = 4096;
+	cache->cpu_threads = 15;
+	cache->cpu_share = 0.375f;
+	cache->cpu_experts = 12;
 	board_publish(board);
 	stack_view_close(&view);
 	assert_int_equal(stack_view_ask(&view, dir, &err), 0);
 	stage_line(line, view.state[WORKER], view.asked_ns);
 	assert_non_null(strstr(line, "20 experts, 37.5 % hits, "));
+	assert_non_null(strstr(line, "hits, CPU share 0.38, 12 experts by 15 threads, "));
 	json = stack_json(&view);
 	told = json_object_get(
 	    json_object_get(json_object_get(json_object_get(json, "stages"), "worker"), "cache"),

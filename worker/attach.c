@@ -144,12 +144,13 @@ attach_kv(struct attached *attached, bool *ret_fresh, struct error *err)
 }
 
 static int
-attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
+attach_compute(struct attached *attached, float cpu_share, bool kv_fresh, struct error *err)
 {
 	const struct arena *arena = &attached->arena;
 	struct compute_config config = {
 		.model = &attached->model,
 		.arena = arena->base,
+		.arena_bytes = arena->bytes,
 		.device = attached->device,
 		.trunk = attached->info->computes_from_host ? arena->base + arena->slices[0].offset
 							    : attached->trunk.at,
@@ -157,6 +158,7 @@ attach_compute(struct attached *attached, bool kv_fresh, struct error *err)
 		.kv = attached->kv.at,
 		.context = attached->context,
 		.threads = attached->threads,
+		.cpu_share = cpu_share,
 		.places = attached->table.places,
 		.need_experts = table_need,
 		.need_arg = &attached->table,
@@ -224,7 +226,7 @@ attach_open(struct attached *ret, const struct attach_config *config, struct err
 	if (rc == 0)
 		rc = attach_table(ret, config, err);
 	if (rc == 0)
-		rc = attach_compute(ret, kv_fresh, err);
+		rc = attach_compute(ret, config->cpu_share, kv_fresh, err);
 	if (rc == 0 && slot_use_open(&ret->slot_use, &ret->model) < 0)
 		rc = error_set(err, -ENOMEM, "no memory for what the slots are used for");
 	ret->end_ns = clock_ns();

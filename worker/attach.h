@@ -28,6 +28,7 @@ struct attach_config {
 	uint32_t context;    /* 0: the model's, at most ATTACH_DEFAULT_CONTEXT */
 	uint32_t threads;    /* of the cpu device; 0: one a core this process may use */
 	float slot_margin;   /* of slot_policy.h */
+	float cpu_share;     /* of compute_config */
 	const char *profile; /* file of how often each expert was used; NULL: none */
 	struct upstream *upstream;
 	struct board *board;   /* told what is waited for */

@@ -22,6 +22,7 @@ struct expert_place {
 struct compute_config {
 	const struct model *model;
 	const uint8_t *arena; /* host base: matrix.offset counts from here */
+	uint64_t arena_bytes; /* experts that lie there may be computed by the CPU: cpu_share */
 	struct device *device;
 	const uint8_t
 	    *trunk; /* slice 0 where the device reads it; (arena + slice 0's offset) on cpu */
@@ -29,6 +30,8 @@ struct compute_config {
 	void *kv;              /* kv_bytes of it, lent */
 	uint32_t context;      /* positions the KV cache has room for */
 	uint32_t threads;      /* cpu */
+	float cpu_share; /* cuda: of a layer's experts in the arena, what the CPU computes: 0 to
+			  * 1, or SHARE_AUTO (share_control.h) */
 	struct expert_place *places; /* (layers, experts), host; see places_changed */
 	/* Called once a layer's routing is known and before its experts are used, with the distinct
 	 * experts, ascending, that the call needs.  0: the layer's places are right for these (they
@@ -39,6 +42,13 @@ struct compute_config {
 
 /* The most tokens one forward takes: prompts are cut into such batches. */
 #define COMPUTE_BATCH 64
+
+/* What a CPU computes of a GPU's experts. */
+struct compute_share {
+	uint32_t threads; /* 0: nothing, ever */
+	float now;        /* of a layer's experts in the arena */
+	uint64_t experts; /* so far */
+};
 
 struct compute;
 
@@ -64,6 +74,8 @@ struct compute_ops {
 	/* Adds to counts[(layers, experts)] how often each was chosen since the last call; between
 	 * forwards.  -errno. */
 	int (*usage)(struct compute *compute, uint64_t *counts);
+	/* NULL: it leaves nothing to others. */
+	void (*share)(const struct compute *compute, struct compute_share *ret);
 };
 
 extern const struct compute_ops compute_cpu;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 extern "C" {
 #include "common/checked.h"
@@ -30,6 +31,8 @@ struct compute {
 	bool answered;         /* a forward has given logits */
 	bool asks;             /* need_experts */
 	struct cuda_asking asking;
+	struct cuda_sharing sharing;
+	bool common;              /* some expert lies where the CPU reads it too */
 	unsigned long long *used; /* pinned, (layers, experts) */
 	char kernels[32];
 };
@@ -157,6 +160,8 @@ open_memory(struct compute *compute, struct error *err)
 		    cudaMallocHost(&compute->logits, config->model->vocabulary * sizeof(float)),
 		    "cudaMallocHost", err);
 	if (!r)
+		*compute->input = {};
+	if (!r)
 		cuda_scratch_plan(config->model, (uint8_t *)compute->memory, &compute->scratch);
 	return r;
 }
@@ -181,13 +186,24 @@ open_asking(struct compute *compute, struct error *err)
 	return r;
 }
 
+/* Whether a forward leaves experts to the CPU. */
+static bool
+shares(const struct compute *compute, uint32_t tokens)
+{
+	return compute->sharing.cpu && compute->common && !compute->asks && tokens == 1;
+}
+
 /* Copy in, launches, copy out. */
 static int
 launch(struct compute *compute, uint32_t tokens, bool logits, struct error *err)
 {
-	struct cuda_step step = { &compute->config, &compute->scratch,
-				  compute->stream,  tokens,
-				  logits,           compute->asks ? &compute->asking : NULL };
+	struct cuda_step step = { &compute->config,
+				  &compute->scratch,
+				  compute->stream,
+				  tokens,
+				  logits,
+				  compute->asks ? &compute->asking : NULL,
+				  shares(compute, tokens) ? &compute->sharing : NULL };
 	int r = cuda_check(cudaMemcpyAsync(compute->scratch.input, compute->input,
 					   sizeof *compute->input, cudaMemcpyHostToDevice,
 					   compute->stream),
@@ -231,6 +247,32 @@ capture_token(struct compute *compute, struct error *err)
 	return r;
 }
 
+static bool
+any_common(const struct compute_config *config)
+{
+	size_t n = (size_t)config->model->n_layers * config->model->n_experts;
+
+	for (size_t i = 0; i < n; i++)
+		if ((uintptr_t)config->places[i].role[ROLE_GATE] - (uintptr_t)config->arena <
+		    config->arena_bytes)
+			return true;
+	return false;
+}
+
+/* A graph is with the CPU or without. */
+static void
+look_for_common(struct compute *compute)
+{
+	bool common = compute->sharing.cpu && any_common(&compute->config);
+
+	if (common == compute->common)
+		return;
+	compute->common = common;
+	if (compute->token)
+		cudaGraphExecDestroy(compute->token);
+	compute->token = NULL;
+}
+
 static int
 compute_places_changed(struct compute *compute, struct error *err)
 {
@@ -242,7 +284,11 @@ compute_places_changed(struct compute *compute, struct error *err)
 		r = cuda_check(cudaMemcpyAsync(compute->scratch.places, compute->config.places,
 					       bytes, cudaMemcpyHostToDevice, compute->stream),
 			       "copying the expert table", err);
-	return r ? r : cuda_finish(compute->stream, err);
+	if (!r)
+		r = cuda_finish(compute->stream, err);
+	if (!r)
+		look_for_common(compute);
+	return r;
 }
 
 static void
@@ -259,6 +305,7 @@ compute_close(struct compute *compute)
 			cudaGraphExecDestroy(compute->token);
 		if (compute->stream)
 			cudaStreamDestroy(compute->stream);
+		cuda_sharing_close(&compute->sharing);
 		cudaFreeHost(compute->used);
 		cudaFreeHost(compute->asking.chosen);
 		cudaFreeHost(compute->logits);
@@ -314,6 +361,8 @@ compute_open(struct compute **ret, const struct compute_config *config, struct e
 		r = open_asking(compute, err);
 	if (!r)
 		r = upload_frequencies(compute, err);
+	if (!r)
+		r = cuda_sharing_open(&compute->sharing, config, err);
 	if (!r)
 		r = compute_places_changed(compute, err);
 	if (r) {
@@ -374,10 +423,15 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 	if (r)
 		return r;
 	compute->input->pos = pos;
+	compute->input->turn++;
 	for (uint32_t i = 0; i < n; i++)
 		compute->input->ids[i] = ids[i];
+	if (shares(compute, n))
+		compute->input->share = cuda_sharing_begin(&compute->sharing);
 	r = forward_launch(compute, n, logits != NULL, err);
 	finished = cuda_finish(compute->stream, r ? &ignored : err);
+	if (shares(compute, n))
+		cuda_sharing_end(&compute->sharing);
 	if (!r)
 		r = finished;
 	if (r)
@@ -417,8 +471,20 @@ compute_usage(struct compute *compute, uint64_t *counts)
 	return r;
 }
 
+static void
+compute_share_of(const struct compute *compute, struct compute_share *ret)
+{
+	*ret = {};
+	if (!compute->sharing.cpu)
+		return;
+	ret->threads = cpu_share_threads(compute->sharing.cpu);
+	ret->now = share_control_now(&compute->sharing.control);
+	ret->experts = cpu_share_experts(compute->sharing.cpu);
+}
+
 extern "C" const struct compute_ops compute_cuda = {
-	kv_bytes,        own_bytes,       compute_open,
-	compute_close,   compute_kernels, compute_places_changed,
-	compute_forward, compute_ask,     compute_usage,
+	kv_bytes,         own_bytes,       compute_open,
+	compute_close,    compute_kernels, compute_places_changed,
+	compute_forward,  compute_ask,     compute_usage,
+	compute_share_of,
 };

@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "worker/cpu_pause.h"
+
 /* About 50 microseconds of pauses: longer than the gap between two jobs of one token. */
 #define SPINS 1000
 
@@ -61,14 +63,6 @@ static void
 futex_wake(_Atomic uint32_t *word, int n)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
-static void
-pause_briefly(void)
-{
-#ifdef __x86_64__
-	__builtin_ia32_pause();
-#endif
 }
 
 /* Of the job in progress, the parts before it are those of earlier shares. */
@@ -131,7 +125,7 @@ await_bell(struct cpu_pool *pool, uint32_t seen)
 	for (int spins = 0; spins < SPINS; spins++) {
 		if (atomic_load(&pool->bell.word) != seen)
 			return true;
-		pause_briefly();
+		cpu_pause();
 	}
 	return false;
 }
@@ -173,7 +167,7 @@ wait_until_done(struct cpu_pool *pool)
 	for (int spins = 0; spins < SPINS; spins++) {
 		if (atomic_load(&pool->undone.word) == 0)
 			return;
-		pause_briefly();
+		cpu_pause();
 	}
 	atomic_store(&pool->undone.asleep, 1);
 	while ((undone = atomic_load(&pool->undone.word)) > 0)

@@ -1,73 +1,313 @@
+/* An order is done in two rounds of parts: groups of rows of gate and up, then rows of down.  Parts
+ * are taken one by one, from words that hold the low half of the order's sequence above a count: so
+ * a thread that comes late, with an order that others have long done, takes nothing.  Whoever holds
+ * a part that is not counted as done knows that order and act stay as they are. */
 #include "worker/cpu_share.h"
 
-#include <assert.h>
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include "worker/cpu_experts.h"
+#include "worker/cpu_pause.h"
+#include "worker/cpu_pool.h"
+#include "worker/cpu_share_work.h"
 
-#define LINE 64u /* bytes of a cache line */
+#define SPINS 20000 /* about a millisecond of pauses: longer than from token to token */
 
-struct cpu_share {
-	const struct model *model;
-	struct cpu_crew crew;
-	void *block; /* all of the below */
-	struct cpu_inner inner;
-	struct cpu_vectors x;     /* 1 */
-	struct cpu_group *groups; /* (top_k) */
-	uint32_t *order;          /* (top_k) 0, 1, .. */
+/* In lines of their own. */
+struct counter {
+	_Alignas(SHARE_LINE) _Atomic uint64_t word;
 };
 
-/* Sets all pointers into `base`; returns how many bytes they need. */
-static uint64_t
-lay_out(struct cpu_share *share, const struct model *model, uint8_t *base)
-{
-	uint32_t longest =
-	    model->hidden > model->expert_width ? model->hidden : model->expert_width;
-	uint64_t used = 0;
+struct member {
+	struct cpu_share *share;
+	pthread_t thread;
+	uint64_t seen; /* sequence of the last order */
+	struct share_room room;
+};
 
-	share->inner = cpu_inner_carve(model, model->top_k, base, &used);
-	share->x = cpu_carve_vectors(base, &used, 1, model->hidden);
-	share->groups = cpu_carve(base, &used, model->top_k, sizeof(*share->groups));
-	share->order = cpu_carve(base, &used, model->top_k, sizeof(*share->order));
-	share->crew.scratch_stride = cpu_stride((uint64_t)CPU_SCRATCH_ROWS * longest);
-	share->crew.scratch =
-	    cpu_carve_floats(base, &used, share->crew.threads, share->crew.scratch_stride);
-	return used;
+struct cpu_share {
+	struct share_work work;
+	struct counter in_taken, in_done, out_taken, out_done, experts;
+	_Atomic uint32_t awake;
+	_Atomic uint32_t asleep; /* threads that sleep on `awake` */
+	atomic_bool quit;
+	struct member *members;
+	uint32_t n_members; /* that have been started */
+};
+
+static uint64_t
+whole_lines(uint64_t bytes)
+{
+	return (bytes + SHARE_LINE - 1) / SHARE_LINE * SHARE_LINE;
+}
+
+static uint32_t
+most_experts(const struct model *model)
+{
+	return model->top_k < SHARE_MAX ? model->top_k : SHARE_MAX;
+}
+
+uint64_t
+cpu_share_order_bytes(const struct model *model)
+{
+	return whole_lines(SHARE_ORDER_BYTES +
+			   lanes_blocks(model->hidden) * sizeof(struct lanes_fixed));
+}
+
+uint64_t
+cpu_share_answer_bytes(const struct model *model)
+{
+	return whole_lines(SHARE_ANSWER_BYTES +
+			   (uint64_t)most_experts(model) * model->hidden * sizeof(float));
+}
+
+bool
+cpu_share_layer_possible(const struct model *model, uint32_t layer)
+{
+	for (enum role role = 0; role < N_ROLES; role++)
+		if (!lanes_type_known(model->layers[layer].role[role].type))
+			return false;
+	return lanes_kernels_best() != NULL;
+}
+
+bool
+cpu_share_possible(const struct model *model)
+{
+	for (uint32_t layer = 0; layer < model->n_layers; layer++)
+		if (cpu_share_layer_possible(model, layer))
+			return true;
+	return false;
+}
+
+uint32_t
+cpu_share_threads(const struct cpu_share *share)
+{
+	return share->work.config.threads;
+}
+
+uint64_t
+cpu_share_experts(const struct cpu_share *share)
+{
+	return atomic_load_explicit(&share->experts.word, memory_order_relaxed);
+}
+
+/* -- parts -- */
+
+/* One more of order `sequence`; false: `n` have been, or it is past.  What the others wrote before
+ * theirs is seen. */
+static bool
+count_one(struct counter *counter, uint64_t sequence, uint32_t n, uint32_t *ret)
+{
+	uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
+	uint32_t tag = (uint32_t)sequence, of, count;
+
+	do {
+		of = (uint32_t)(now >> 32);
+		count = of == tag ? (uint32_t)now : 0;
+		if ((int32_t)(of - tag) > 0 || count >= n)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+	    &counter->word, &now, (uint64_t)tag << 32 | (count + 1), memory_order_acq_rel,
+	    memory_order_acquire));
+	*ret = count;
+	return true;
+}
+
+/* Waits until `n` have been; false: the order is past. */
+static bool
+await_count(struct counter *counter, uint64_t sequence, uint32_t n)
+{
+	for (;;) {
+		uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
+		uint32_t of = (uint32_t)(now >> 32);
+
+		if (of == (uint32_t)sequence && (uint32_t)now == n)
+			return true;
+		if ((int32_t)(of - (uint32_t)sequence) > 0)
+			return false;
+		cpu_pause();
+	}
+}
+
+/* -- orders -- */
+
+/* False: no order that is not answered yet.  The next one is written once this one is answered: so
+ * what was read before is this one's. */
+static bool
+look(const struct cpu_share *share, uint64_t *seen, struct share_job *ret)
+{
+	const struct share_order *order = share->work.config.order;
+
+	ret->sequence = __atomic_load_n(&order->sequence, __ATOMIC_ACQUIRE);
+	if (ret->sequence == *seen)
+		return false;
+	*seen = ret->sequence;
+	ret->layer = __atomic_load_n(&order->layer, __ATOMIC_ACQUIRE);
+	ret->n = __atomic_load_n(&order->n, __ATOMIC_ACQUIRE);
+	if (__atomic_load_n(&share->work.config.answer->sequence, __ATOMIC_ACQUIRE) ==
+	    ret->sequence)
+		return false;
+	share_job_cut(&share->work, ret);
+	return true;
+}
+
+static void
+member_work(struct member *member, const struct share_job *job)
+{
+	struct cpu_share *share = member->share;
+	uint32_t in_parts = job->n * job->in_parts, out_parts = job->n * job->out_parts;
+	uint32_t part, done = 0;
+
+	while (count_one(&share->in_taken, job->sequence, in_parts, &part)) {
+		share_in_part(&share->work, &member->room, job, part);
+		count_one(&share->in_done, job->sequence, UINT32_MAX, &done);
+	}
+	if (!await_count(&share->in_done, job->sequence, in_parts))
+		return;
+	while (count_one(&share->out_taken, job->sequence, out_parts, &part)) {
+		share_out_part(&share->work, &member->room, job, part);
+		count_one(&share->out_done, job->sequence, UINT32_MAX, &done);
+		if (done + 1 < out_parts)
+			continue;
+		atomic_fetch_add_explicit(&share->experts.word, job->n, memory_order_relaxed);
+		/* Once it is seen, so is what all threads wrote. */
+		__atomic_store_n(&share->work.config.answer->sequence, job->sequence,
+				 __ATOMIC_RELEASE);
+	}
+}
+
+static void
+futex(_Atomic uint32_t *word, int what, uint32_t value)
+{
+	syscall(SYS_futex, word, what, value, NULL, NULL, 0);
+}
+
+/* Either it is woken after this, and somebody is known to sleep, or before, and this ends at once.
+ */
+static void
+member_sleep(struct cpu_share *share)
+{
+	atomic_fetch_add(&share->asleep, 1);
+	if (!atomic_load(&share->awake))
+		futex(&share->awake, FUTEX_WAIT_PRIVATE, 0);
+	atomic_fetch_sub(&share->asleep, 1);
+}
+
+static void *
+member_run(void *arg)
+{
+	struct member *member = arg;
+	struct cpu_share *share = member->share;
+	uint32_t spins = 0;
+	struct share_job job;
+
+	while (!atomic_load(&share->quit)) {
+		if (look(share, &member->seen, &job)) {
+			member_work(member, &job);
+			spins = 0;
+		} else if (spins < SPINS) {
+			spins++;
+			cpu_pause();
+		} else if (atomic_load(&share->awake)) {
+			sched_yield();
+		} else {
+			member_sleep(share);
+		}
+	}
+	return NULL;
+}
+
+void
+cpu_share_wake(struct cpu_share *share)
+{
+	atomic_store(&share->awake, 1);
+	if (atomic_load(&share->asleep) > 0)
+		futex(&share->awake, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+void
+cpu_share_rest(struct cpu_share *share)
+{
+	atomic_store(&share->awake, 0);
+}
+
+/* -- life -- */
+
+static int
+member_start(struct cpu_share *share, struct member *member)
+{
+	char name[16];
+	int rc = share_room_open(&member->room, &share->work);
+
+	if (rc < 0)
+		return rc;
+	member->share = share;
+	rc = pthread_create(&member->thread, NULL, member_run, member);
+	if (rc != 0) {
+		share_room_close(&member->room);
+		return -rc;
+	}
+	snprintf(name, sizeof(name), "share %u", share->n_members);
+	pthread_setname_np(member->thread, name);
+	share->n_members++;
+	return 0;
+}
+
+static int
+members_start(struct cpu_share *share)
+{
+	uint32_t threads = share->work.config.threads;
+	sigset_t all, before;
+	int rc = 0;
+
+	share->members = calloc(threads, sizeof(*share->members));
+	if (!share->members)
+		return -ENOMEM;
+	/* Signals are for the process's main thread. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	for (uint32_t i = 0; rc == 0 && i < threads; i++)
+		rc = member_start(share, &share->members[i]);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
 }
 
 int
-cpu_share_open(struct cpu_share **ret, const struct model *model, uint32_t threads,
-	       struct error *err)
+cpu_share_open(struct cpu_share **ret, const struct cpu_share_config *config, struct error *err)
 {
-	struct cpu_share *share = calloc(1, sizeof(*share));
-	uint64_t bytes;
+	struct cpu_share *share;
 	int rc;
 
+	if (config->threads < 1 || config->threads > CPU_MAX_THREADS)
+		return error_set(err, -EINVAL, "%u threads, want 1 to %u", config->threads,
+				 CPU_MAX_THREADS);
+	if (!cpu_share_possible(config->model))
+		return error_set(err, -ENOTSUP,
+				 "the model's experts are of types that a CPU "
+				 "cannot compute as the GPU does");
+	share = aligned_alloc(SHARE_LINE, whole_lines(sizeof(*share)));
 	if (!share)
 		return error_sys(err, -ENOMEM, "opening the CPU's share");
-	share->model = model;
-	share->crew.kernels = cpu_kernels_best();
-	share->crew.threads = threads;
-	rc = cpu_pool_open(&share->crew.pool, threads, err);
-	if (rc < 0)
-		goto fail;
-	bytes = lay_out(share, model, NULL);
-	share->block = aligned_alloc(LINE, bytes);
-	if (!share->block) {
-		rc = error_sys(err, -ENOMEM, "%llu bytes to compute in", (unsigned long long)bytes);
-		goto fail;
+	*share = (struct cpu_share){ 0 };
+	rc = share_work_open(&share->work, config);
+	if (rc == 0)
+		rc = members_start(share);
+	if (rc < 0) {
+		error_sys(err, rc, "starting %u threads for the CPU's share", config->threads);
+		cpu_share_close(share);
+		return rc;
 	}
-	memset(share->block, 0, bytes); /* what is behind the ends of fixed vectors */
-	lay_out(share, model, share->block);
-	for (uint32_t i = 0; i < model->top_k; i++)
-		share->order[i] = i;
 	*ret = share;
 	return 0;
-fail:
-	cpu_share_close(share);
-	return rc;
 }
 
 void
@@ -75,35 +315,13 @@ cpu_share_close(struct cpu_share *share)
 {
 	if (!share)
 		return;
-	cpu_pool_close(share->crew.pool);
-	free(share->block);
+	atomic_store(&share->quit, true);
+	cpu_share_wake(share);
+	for (uint32_t i = 0; i < share->n_members; i++) {
+		pthread_join(share->members[i].thread, NULL);
+		share_room_close(&share->members[i].room);
+	}
+	free(share->members);
+	share_work_close(&share->work);
 	free(share);
-}
-
-void
-cpu_share_run(struct cpu_share *share, uint32_t layer, const float *x,
-	      const struct expert_place *const *places, const float *weights, uint32_t n,
-	      float *out)
-{
-	struct cpu_experts_job job = { .crew = &share->crew,
-				       .inner = &share->inner,
-				       .model = share->model,
-				       .layer = layer,
-				       .n_tokens = 1,
-				       .top_k = n,
-				       .n_groups = n,
-				       .groups = share->groups,
-				       .order = share->order,
-				       .shares = weights,
-				       .x = &share->x,
-				       .out = out,
-				       .out_stride = share->model->hidden };
-
-	assert(n >= 1 && n <= share->model->top_k);
-	for (uint32_t i = 0; i < n; i++)
-		share->groups[i] = (struct cpu_group){ .first = i, .n = 1, .place = places[i] };
-	memcpy(share->x.x, x, share->model->hidden * sizeof(*x));
-	cpu_fix(&share->crew, &share->x, 0, 0, share->model->hidden);
-	memset(out, 0, share->model->hidden * sizeof(*out));
-	cpu_experts_run(&job);
 }

@@ -67,6 +67,8 @@ __launch_bounds__(IN_WARPS * 32, 2) experts_in_kernel(struct experts_in p PROBE_
 	PROBE(PROBE_WAITED);
 	/* Not before: the next kernel reads the choice as soon as it begins. */
 	let_next_begin();
+	if (share_given(moe.share, slot))
+		return;
 	const uint32_t expert = __ldcg(moe.chosen + slot);
 	const uint8_t *gates = role_at(moe, expert, ROLE_GATE),
 		      *ups = role_at(moe, expert, ROLE_UP);
@@ -192,9 +194,13 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	PROBE_BEGIN();
 	/* The choice was made before the kernel before this one let it begin. */
 	for (uint32_t k = threadIdx.x; k < moe.top_k; k += OUT_WARPS * 32)
-		where[k] = role_at(moe, __ldcg(moe.chosen + k), ROLE_DOWN);
+		where[k] = share_given(moe.share, k)
+			       ? NULL
+			       : role_at(moe, __ldcg(moe.chosen + k), ROLE_DOWN);
 	__syncthreads();
-	auto from = [=](uint32_t k, uint32_t) { return where[k] + (uint64_t)row * row_bytes; };
+	auto from = [=](uint32_t k, uint32_t) {
+		return where[k] ? where[k] + (uint64_t)row * row_bytes : NULL;
+	};
 	uint8_t *room = out_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
 	warp_rows<1, decltype(from)> mine = { from, p.plan, room, p.down, moe.top_k, 0 };
 
@@ -205,13 +211,19 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	let_next_begin();
 	vectors_load(p.plan, out_memory, moe.act, 0);
 	PROBE(PROBE_LOADED);
-	if (row >= moe.hidden)
-		return;
 	out = moe.h.at + row;
 	for (uint32_t k = 0; k < moe.top_k; k++)
 		parts.from(k).at[lane] = 0;
-	sum = __ldcg(out);
-	mine.segments_times(vectors_of(p.plan, out_memory), parts);
+	if (row < moe.hidden) {
+		sum = __ldcg(out);
+		mine.segments_times(vectors_of(p.plan, out_memory), parts);
+	}
+	if (moe.share.order)
+		share_await(moe.share, moe.top_k);
+	if (row >= moe.hidden)
+		return;
+	if (moe.share.order)
+		parts_take(moe, parts, row);
 	sum = segments_add(sum, parts, moe.top_k);
 	if (lane == 0)
 		*out = sum;

@@ -6,6 +6,8 @@
 
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
+#include "worker/cuda_share.cuh"
+#include "worker/silu.h"
 
 /* The launchers where a block's rows fit into its shared memory whole: then *ret_done is true. */
 int cuda_landed_in(void *stream, const struct cuda_moe *moe, bool *ret_done, struct error *err);
@@ -23,17 +25,11 @@ act_store(const struct cuda_moe &moe, uint64_t slot, uint32_t first, const float
 	uint32_t lane = threadIdx.x % 32;
 	bool mine = lane < ROWS / 4;
 
-	fixed_store(moe.act.fixed.at + slot * moe.act.fixed.stride, first + 4 * (lane % (ROWS / 4)),
-		    mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
+	fixed_store<true>(moe.act.fixed.at + slot * moe.act.fixed.stride,
+			  first + 4 * (lane % (ROWS / 4)),
+			  mine ? ((const float4 *)act)[lane] : make_float4(0, 0, 0, 0), mine);
 	if (lane < ROWS && first + lane < moe.width)
 		moe.act.rows.at[slot * moe.act.rows.stride + first + lane] = act[lane];
-}
-
-/* Past the first cache: places are written by copies, between kernels. */
-static __device__ __forceinline__ const uint8_t *
-role_at(const struct cuda_moe &moe, uint32_t expert, enum role role)
-{
-	return (const uint8_t *)__ldcg((const unsigned long long *)&moe.places[expert].role[role]);
 }
 
 /* sum + each segment's sum, one after the other. */
@@ -55,10 +51,23 @@ segments_add(float sum, struct segment_parts parts, uint32_t segments)
 	return sum;
 }
 
+/* A row's sums that the CPU made, in place of what is in the parts; by a warp. */
+static __device__ __forceinline__ void
+parts_take(const struct cuda_moe &moe, struct segment_parts parts, uint32_t row)
+{
+	uint32_t lane = threadIdx.x % 32;
+
+	for (uint32_t k = 0; k < moe.top_k; k++)
+		if (share_given(moe.share, k))
+			parts.from(k).at[lane] =
+			    lane == 0 ? share_answer_at(moe.share, k, moe.hidden, row) : 0;
+	__syncwarp();
+}
+
 static __device__ __forceinline__ float
 act_of(float gate, float up, float weight)
 {
-	return gate / (1.0f + expf(-gate)) * up * weight;
+	return silu(gate) * up * weight;
 }
 
 #endif

@@ -72,11 +72,15 @@ high_bytes(const struct fixed_four &x)
 	return bytes_of(1, x.v[0] + 128, x.v[1] + 128, x.v[2] + 128, x.v[3] + 128);
 }
 
-/* 1 / unit of a group with this largest column; of next to nothing 0, which makes all of it 0. */
+/* 1 / unit of a group with this largest column; of next to nothing 0, which makes all of it 0.
+ * EXACT: the same bits on a CPU, for a longer division. */
+template <bool EXACT = false>
 static __device__ __forceinline__ float
 fixed_inverse(float largest)
 {
-	return largest < 1e-30f ? 0 : __fdividef(FIXED_LARGEST, largest);
+	return largest < 1e-30f ? 0
+	       : EXACT          ? __fdiv_rn(FIXED_LARGEST, largest)
+				: __fdividef(FIXED_LARGEST, largest);
 }
 
 /* The integer in the low 16 bits, and something above. */
@@ -93,7 +97,7 @@ fixed_one(float x, float inverse)
 }
 
 /* Four columns of each lane, by a whole warp: LANES lanes at a multiple of it have a group. */
-template <int LANES>
+template <int LANES, bool EXACT = false>
 static __device__ __forceinline__ struct fixed_four
 fixed_four_of(float4 x)
 {
@@ -105,7 +109,7 @@ fixed_four_of(float4 x)
 #pragma unroll
 	for (int step = LANES / 2; step > 0; step /= 2)
 		top = max(top, __shfl_xor_sync(0xffffffffu, top, step));
-	inverse = fixed_inverse(__uint_as_float(top));
+	inverse = fixed_inverse<EXACT>(__uint_as_float(top));
 	return fixed_four{ { fixed_one(x.x, inverse), fixed_one(x.y, inverse),
 			     fixed_one(x.z, inverse), fixed_one(x.w, inverse) },
 			   __uint_as_float(top) * (1.0f / FIXED_LARGEST) };
@@ -113,11 +117,12 @@ fixed_four_of(float4 x)
 
 /* Four columns of each lane into a vector, `column` a multiple of 4: by a whole warp, of which
  * four lanes at a multiple of 4 have the columns of a group.  `store`: the same for a group. */
+template <bool EXACT = false>
 static __device__ __forceinline__ void
 fixed_store(uint8_t *vector, uint32_t column, float4 x, bool store)
 {
 	uint8_t *block = vector + fixed_block(column);
-	struct fixed_four four = fixed_four_of<4>(x);
+	struct fixed_four four = fixed_four_of<4, EXACT>(x);
 	/* Of a NaN anything, so it may run over. */
 	uint32_t sum = four.v[0] + four.v[1] + four.v[2] + four.v[3];
 

@@ -23,6 +23,7 @@ extern "C" {
 #include "common/error.h"
 #include "common/model.h"
 #include "worker/compute.h"
+#include "worker/share_record.h"
 
 #define CUDA_ROW_ALIGN 32u /* floats: a row of activations starts on a cache line */
 
@@ -30,6 +31,8 @@ extern "C" {
 struct cuda_input {
 	uint32_t pos; /* of the first token */
 	uint32_t ids[COMPUTE_BATCH];
+	float share;   /* of a layer's experts in host memory: left to the CPU */
+	uint64_t turn; /* of the forward, ever greater */
 };
 
 struct cuda_matrix {
@@ -144,7 +147,23 @@ struct cuda_group {
 
 #define CUDA_GROUPS(experts, pairs) ((experts) < (pairs) ? (experts) : (pairs))
 
+/* Experts that a CPU computes: orders and answers of share_record.h.  For one token at a time; up
+ * to 32 of top_k. */
+struct cuda_share {
+	const struct cuda_input *in;
+	struct share_order *order; /* NULL: none are */
+	const struct share_answer *answer;
+	const uint8_t *memory; /* which the CPU reads too, memory_bytes of it */
+	uint64_t memory_bytes;
+	struct share_seen *seen; /* of this layer */
+	uint32_t *given;         /* (top_k): 0, or 1 + the expert's place in the order */
+	uint32_t *arrived;       /* 0 between launches */
+	unsigned long long *met; /* sequence of the last answer that was seen */
+	uint32_t layer, layers;
+};
+
 struct cuda_moe {
+	struct cuda_share share;
 	const struct expert_place *places; /* (experts), of this layer */
 	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
 	uint32_t type[N_ROLES];

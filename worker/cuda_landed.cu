@@ -109,6 +109,8 @@ __launch_bounds__(IN_WARPS * 32, 3) experts_in_landed_kernel(struct landed p PRO
 	PROBE(PROBE_WAITED);
 	/* Not before: the next kernel reads the choice as soon as it begins. */
 	let_next_begin();
+	if (share_given(moe.share, slot))
+		return;
 	vectors_ask(p, &own->turns[0], in_memory, moe.x);
 	for (uint32_t i = landing_first(); i < IN_PIECES; i += landing_step())
 		in_ask(p, own, rooms, slot, i);
@@ -163,6 +165,8 @@ out_ask(const struct landed &p, struct landing *landing, uint32_t *place, uint8_
 	    role_at(moe, __ldcg(moe.chosen + k), ROLE_DOWN) + (uint64_t)first * row_bytes;
 
 	place[k] = landing_place(from);
+	if (share_given(moe.share, k))
+		row_bytes = 0;
 	landing_ask(landing, rooms + k * p.room, from,
 		    rows_left(first, moe.hidden, OUT_ROWS) * row_bytes);
 }
@@ -227,7 +231,11 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_landed_kernel(struct landed p P
 		out_times(p, place, rooms, vectors_at(p, out_memory, moe.act), parts);
 	PROBE(PROBE_MULTIPLIED);
 	__syncthreads();
+	if (moe.share.order)
+		share_await(moe.share, moe.top_k);
 	if (adds) {
+		if (moe.share.order)
+			parts_take(moe, parts, row);
 		sum = segments_add(sum, parts, moe.top_k);
 		if (lane == 0)
 			*out = sum;

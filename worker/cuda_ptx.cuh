@@ -95,6 +95,43 @@ fence(void)
 #endif
 }
 
+/* A word of memory that host and device share: what was written before the store, by this thread
+ * and those it met at a barrier, is seen by who has loaded what it stored. */
+static __device__ __forceinline__ void
+store_for_host(uint64_t *at, uint64_t value)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("fence.acq_rel.sys; st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value)
+		     : "memory");
+#else
+	*at = value;
+#endif
+}
+
+static __device__ __forceinline__ uint64_t
+load_of_host(const uint64_t *at)
+{
+	uint64_t value;
+#if defined(__CUDA_ARCH__)
+	asm volatile("ld.relaxed.sys.u64 %0, [%1]; fence.acq_rel.sys;"
+		     : "=l"(value)
+		     : "l"(at)
+		     : "memory");
+#else
+	value = *at;
+#endif
+	return value;
+}
+
+/* Between two looks at something that is waited for. */
+static __device__ __forceinline__ void
+wait_briefly(void)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("nanosleep.u32 100;");
+#endif
+}
+
 /* sum + the products of four unsigned bytes with four signed ones. */
 static __device__ __forceinline__ int32_t
 dot4(uint32_t bytes, uint32_t with, int32_t sum)

@@ -3,6 +3,7 @@
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
+#include "worker/cuda_share.cuh"
 
 #define WARPS 8u
 #define THREADS (WARPS * 32)
@@ -136,6 +137,26 @@ choose(const struct cuda_moe &moe, uint64_t token, float *memory)
 		moe.weights[token * moe.top_k + k] = picked[k] / sum;
 }
 
+/* By the whole block, behind its choice: leaves experts to the CPU, with what it wants of x. */
+static __device__ __forceinline__ void
+order(const struct cuda_moe &moe, const float *x)
+{
+	__syncthreads();
+	if (threadIdx.x < 32)
+		share_give(moe);
+	__syncthreads();
+	if (!share_any_given(moe.share, moe.top_k))
+		return;
+	for (uint32_t begin = threadIdx.x / 32 * 128; begin < moe.hidden; begin += 128 * WARPS) {
+		uint32_t column = begin + 4 * (threadIdx.x % 32);
+		bool mine = column < moe.hidden;
+
+		fixed_store(share_vector(moe.share), column,
+			    mine ? *(const float4 *)(x + column) : make_float4(0, 0, 0, 0), mine);
+	}
+	share_order(moe.share);
+}
+
 struct route {
 	struct cuda_moe moe;
 	struct cuda_plan plan;
@@ -179,8 +200,11 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	}
 	PROBE(PROBE_MULTIPLIED);
 	/* What is left is not waited for here. */
-	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS)))
+	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS))) {
 		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
+		if (moe.share.order)
+			order(moe, x);
+	}
 	PROBE(PROBE_ARRIVED);
 	share_store(moe.x, token, x, moe.hidden);
 	PROBE_END();

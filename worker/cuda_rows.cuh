@@ -99,7 +99,8 @@ fixed_load(const uint8_t *block, const struct fixed_part &part, struct fixed_col
 	}
 }
 
-/* sum + the product with columns that lie so.  Each step is one rounded operation. */
+/* sum + the product with columns that lie so.  Each step is one rounded operation,
+ * for a CPU to do the same: cpu_lanes.h. */
 template <class T>
 static __device__ __forceinline__ float
 fixed_add(const struct quants &q, const struct fixed_columns &x, float sum)

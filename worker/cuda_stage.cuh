@@ -58,7 +58,8 @@ template <int N, class From> struct warp_rows {
 				odd |= (uint32_t)(uintptr_t)from(k, n) & 15;
 	}
 
-	/* Asks for a slice of up to at_once segments from `first` on. */
+	/* Asks for a slice of up to at_once segments from `first` on; from() NULL: not of that one.
+	 */
 	__device__ __forceinline__ void
 	stage(uint32_t first, uint32_t slice)
 	{
@@ -71,8 +72,9 @@ template <int N, class From> struct warp_rows {
 		for (uint32_t k = first; k < first + count; k++) {
 #pragma unroll
 			for (int n = 0; n < N; n++, to += plan.pitch) {
-				const uint8_t *at = from(k, n) + begin;
-				uint32_t skew = (uintptr_t)at & 15, end = skew + bytes;
+				const uint8_t *row = from(k, n), *at = row ? row + begin : NULL;
+				uint32_t skew = (uintptr_t)at & 15;
+				uint32_t end = row ? skew + bytes : 0;
 
 				at -= skew;
 				for (uint32_t i = 16 * (threadIdx.x % 32); i < end; i += 512)

@@ -76,6 +76,9 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->products = take_rows(base, &used, chosen, model->hidden);
 	ret->at_once = tokens_at_once(model);
 	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
+	ret->share_arrived = (uint32_t *)take(base, &used, sizeof *ret->share_arrived);
+	ret->given = (uint32_t *)take(base, &used, model->top_k * sizeof *ret->given);
+	ret->met = (unsigned long long *)take(base, &used, sizeof *ret->met);
 	ret->attend_arrived = (uint32_t *)take(
 	    base, &used,
 	    cuda_arrived_counts(model->heads, model->kv_heads, model->head_dim, ret->at_once) *
@@ -193,6 +196,29 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	return r;
 }
 
+static struct cuda_share
+share_of(const struct cuda_step *step, uint32_t layer)
+{
+	const struct compute_config *config = step->config;
+	const struct cuda_scratch *scratch = step->scratch;
+	struct cuda_share share = {};
+
+	if (!step->sharing || !cpu_share_layer_possible(config->model, layer))
+		return share;
+	share.in = scratch->input;
+	share.order = step->sharing->order;
+	share.answer = step->sharing->answer;
+	share.seen = step->sharing->seen + layer;
+	share.memory = config->arena;
+	share.memory_bytes = config->arena_bytes;
+	share.given = scratch->given;
+	share.arrived = scratch->share_arrived;
+	share.met = scratch->met;
+	share.layer = layer;
+	share.layers = config->model->n_layers;
+	return share;
+}
+
 static struct cuda_moe
 moe_of(const struct cuda_step *step, uint32_t layer)
 {
@@ -200,6 +226,7 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	const struct cuda_scratch *scratch = step->scratch;
 	struct cuda_moe moe = {};
 
+	moe.share = share_of(step, layer);
 	moe.places = scratch->places + (uint64_t)layer * model->n_experts;
 	moe.behind_copy = step->asking != NULL;
 	for (uint32_t role = 0; role < N_ROLES; role++) {

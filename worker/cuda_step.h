@@ -5,6 +5,7 @@
 #define HEARTH_WORKER_CUDA_STEP_H
 
 #include "worker/cuda_kernels.h"
+#include "worker/cuda_sharing.h"
 
 /* What lies between kernels; pointers into one allocation. */
 struct cuda_scratch {
@@ -24,6 +25,9 @@ struct cuda_scratch {
 	float *partial;
 	uint32_t *attend_arrived; /* of the splits; 0 between launches, as route_arrived */
 	uint32_t *route_arrived;  /* (COMPUTE_BATCH) */
+	uint32_t *share_arrived;  /* (1), the same */
+	uint32_t *given;          /* (top_k) */
+	unsigned long long *met;  /* (1) */
 	uint32_t at_once;         /* tokens that partial has room for */
 };
 
@@ -49,6 +53,7 @@ struct cuda_step {
 	/* Ask config->need_experts before a layer's experts; waits for the device there.  NULL: do
 	 * not. */
 	const struct cuda_asking *asking;
+	const struct cuda_sharing *sharing; /* NULL: no experts are left to the CPU */
 };
 
 /* From scratch->input on. */

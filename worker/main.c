@@ -12,6 +12,7 @@
 #include "worker/report.h"
 #include "worker/requests.h"
 #include "worker/serve.h"
+#include "worker/share_control.h"
 #include "worker/upstream.h"
 
 /* Between two forwards registering goes on for so long: the layers that are staged meanwhile cost
@@ -273,6 +274,7 @@ main(int argc, char **argv)
 	static struct worker worker;
 	const char *dir = NULL;
 	const char *profile = NULL;
+	const char *share = "auto";
 	uint64_t context = 0, threads = 0, margin = SLOT_POLICY_MARGIN;
 	const struct option_def defs[] = {
 		{ .name = "--dir", .kind = OPTION_TEXT, .to = &dir },
@@ -291,6 +293,7 @@ main(int argc, char **argv)
 		  .to = &worker.restarts,
 		  .max = UINT64_MAX },
 		{ .name = "--profile", .kind = OPTION_TEXT, .to = &profile },
+		{ .name = "--cpu-share", .kind = OPTION_TEXT, .to = &share },
 		{ .name = "--slot-margin", .kind = OPTION_U64, .to = &margin, .max = 1 << 20 },
 	};
 	struct attach_config config = { .cpu = &compute_cpu, .cuda = &compute_cuda };
@@ -303,6 +306,8 @@ main(int argc, char **argv)
 			   &err);
 	if (rc == 0 && dir == NULL)
 		rc = error_set(&err, -EINVAL, "--dir: want the runtime folder");
+	if (rc == 0)
+		rc = share_control_parse(share, &config.cpu_share, &err);
 	if (rc == 0)
 		rc = service_open(&worker.service, "worker", &err);
 	if (rc < 0) {

@@ -63,6 +63,14 @@ report_cache(const struct attached *attached, Hearth__Computing *computing)
 	cache->bytes_arena = use->bytes_arena;
 	cache->moves = table->moved;
 	cache->bytes_moved = table->bytes_moved;
+	if (attached->ops->share != NULL) {
+		struct compute_share share;
+
+		attached->ops->share(attached->compute, &share);
+		cache->cpu_threads = share.threads;
+		cache->cpu_share = share.now;
+		cache->cpu_experts = share.experts;
+	}
 }
 
 static void

@@ -17,10 +17,10 @@
 #include "tests/bench_figures.h"
 #include "tests/bench_ram.h"
 #include "tests/bench_traffic.h"
+#include "tests/experts_alone.h"
 #include "tests/golden.h"
 #include "tests/random_rows.h"
 #include "worker/cpu_kernels.h"
-#include "worker/cpu_share.h"
 
 #define PROMPT 64u
 #define DECODED 16u
@@ -110,7 +110,8 @@ seconds_run(void)
 
 /* Seconds of one token's experts: top_k different ones of each layer. */
 static double
-time_experts(const struct golden_model *golden, struct cpu_share *share, const float *x, float *out)
+time_experts(const struct golden_model *golden, struct experts_alone *alone, const float *x,
+	     float *out)
 {
 	const struct model *model = &golden->model;
 	const struct expert_place *places[64];
@@ -128,7 +129,7 @@ time_experts(const struct golden_model *golden, struct cpu_share *share, const f
 			weights[i] = 1;
 		}
 		start = clock_ns();
-		cpu_share_run(share, layer, x, places, weights, model->top_k, out);
+		experts_alone_run(alone, layer, x, places, weights, model->top_k, out);
 		ns += clock_ns() - start;
 	}
 	return (double)ns / NS_PER_SECOND;
@@ -144,10 +145,10 @@ bench_experts(struct bench *bench)
 	float *out = calloc(golden->model.hidden, sizeof(*out));
 	const uint8_t *whole_lines = golden->bytes + 64 - (uintptr_t)golden->bytes % 64;
 	uint64_t n_bytes = (golden->n_bytes - 64) >> 20 << 20; /* as it is read */
-	struct cpu_share *share;
+	struct experts_alone *alone;
 	struct error err = { "no memory" };
 
-	if (!x || !out || cpu_share_open(&share, &golden->model, bench->threads, &err) < 0)
+	if (!x || !out || experts_alone_open(&alone, &golden->model, bench->threads, &err) < 0)
 		die(&err);
 	for (uint32_t i = 0; i < golden->model.hidden; i++)
 		x[i] = random_float();
@@ -157,7 +158,7 @@ bench_experts(struct bench *bench)
 		ram[i] = bench_ram_rate(whole_lines, n_bytes, bench->threads);
 		middle = seconds_run();
 		for (uint32_t k = 0; k < TOKENS; k++)
-			rates[i * TOKENS + k] = bytes / time_experts(golden, share, x, out) / 1e9;
+			rates[i * TOKENS + k] = bytes / time_experts(golden, alone, x, out) / 1e9;
 		ram_run[i] = scale * RAM_RUNS * (double)n_bytes / (middle - begin);
 		rates_run[i] = scale * TOKENS * bytes / (seconds_run() - middle);
 	}
@@ -169,7 +170,7 @@ bench_experts(struct bench *bench)
 	tell(bench, "reads of RAM, while running", figures_median(ram_run, ROUNDS), "GB/s");
 	tell(bench, "experts alone / reads, while running",
 	     rates_run[ROUNDS / 2] / ram_run[ROUNDS / 2], "of RAM");
-	cpu_share_close(share);
+	experts_alone_close(alone);
 	free(x);
 	free(out);
 }

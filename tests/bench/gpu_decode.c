@@ -3,9 +3,12 @@
  * worker's arithmetic and the memory it reads, beside what the bytes allow at the bandwidths
  * measured in the same run.  A context is random keys and values.
  *
- *   gpu_decode [--contexts 100,8000] [--layers N] [--steps N] slots|place
+ *   gpu_decode [--contexts 100,8000] [--layers N] [--steps N] [--percent N] [--cpu-share auto|0..1]
+ *              [--threads N] slots|place
  *
- * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place.
+ * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place,
+ * but for N percent of them.  The CPU's share of these changes no bit: the checksum of the logits
+ * says so.  The time of a step is the median: of a share that follows, the first steps do not show.
  * Few kernels for a profiler: --steps 1 --contexts 100 --layers 4. */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -25,6 +28,7 @@
 #include "tests/bench_traffic.h"
 #include "tests/bench_words.h"
 #include "tests/gpu.h"
+#include "worker/share_control.h"
 
 #define PATTERN_BYTES (16ull << 20)
 #define HOST_BYTES (6ull << 30)
@@ -35,7 +39,8 @@ struct words {
 	const char *where;
 	bool slots;
 	uint32_t contexts[MAX_CONTEXTS], n_contexts, longest;
-	uint64_t layers, steps;
+	uint64_t layers, steps, percent, threads;
+	float share;
 };
 
 static struct device *device;
@@ -227,6 +232,30 @@ place_in_host(const struct model *m, uint8_t *host, struct expert_place *places)
 	fill_host(host + half, TYPE_Q6_K, half);
 }
 
+/* So many percent of those in place into slots. */
+static void
+place_some_in_slots(const struct model *m, uint32_t percent, struct expert_place *places)
+{
+	uint64_t n = (uint64_t)m->n_layers * m->n_experts, bytes = model_slot_bytes(m);
+	struct device_memory memory;
+
+	must(device_alloc(device, (n * percent / 100 + m->n_layers) * bytes, &memory, &err));
+	for (uint64_t i = 0, used = 0; i < n; i++) {
+		const struct model_layer *l = &m->layers[i / m->n_experts];
+		uint8_t *slot = (uint8_t *)memory.at + used * bytes;
+
+		if (i * 61 % 100 >= percent || (used + 1) * bytes > memory.bytes)
+			continue;
+		for (enum role role = 0; role < N_ROLES; role++) {
+			must(device_copy_in(device, slot + model_slot_offset(l, role),
+					    places[i].role[role], l->role[role].bytes, &err));
+			places[i].role[role] = slot + model_slot_offset(l, role);
+		}
+		used++;
+	}
+	must(device_wait(device, &err));
+}
+
 /* Median over `steps` forwards of n tokens from pos on, in ms. */
 static double
 time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_t pos,
@@ -251,7 +280,7 @@ static int
 read_words(int argc, char **argv, struct words *ret)
 {
 	static const char *const wheres[] = { "slots", "place", NULL };
-	const char *contexts = "100,8000";
+	const char *contexts = "100,8000", *share = "0";
 	const struct option_def defs[] = {
 		{ .name = "--contexts", .kind = OPTION_TEXT, .to = &contexts },
 		{ .name = "--layers", .kind = OPTION_U64, .to = &ret->layers, .min = 1, .max = 48 },
@@ -260,10 +289,20 @@ read_words(int argc, char **argv, struct words *ret)
 		  .to = &ret->steps,
 		  .min = 1,
 		  .max = STEPS_MAX },
+		{ .name = "--percent", .kind = OPTION_U64, .to = &ret->percent, .max = 99 },
+		{ .name = "--cpu-share", .kind = OPTION_TEXT, .to = &share },
+		{ .name = "--threads",
+		  .kind = OPTION_U64,
+		  .to = &ret->threads,
+		  .min = 1,
+		  .max = MAX_THREADS },
 	};
 	uint32_t n, bits = 0;
-	int rc = options_parse(argc, argv, defs, 3, &ret->where, 1, &n, &err);
+	int rc = options_parse(argc, argv, defs, sizeof(defs) / sizeof(defs[0]), &ret->where, 1, &n,
+			       &err);
 
+	if (rc == 0)
+		rc = share_control_parse(share, &ret->share, &err);
 	if (rc == 0)
 		rc = bench_words_bits("where", n == 1 ? ret->where : "", wheres, &bits, &err);
 	if (rc == 0)
@@ -279,12 +318,13 @@ read_words(int argc, char **argv, struct words *ret)
 }
 
 static void
-place_experts(const struct model *m, bool slots, struct expert_place *places)
+place_experts(const struct model *m, const struct words *words, struct expert_place *places,
+	      struct compute_config *config)
 {
 	struct device_memory memory;
 	uint8_t *host;
 
-	if (slots) {
+	if (words->slots) {
 		must(device_alloc(device,
 				  (uint64_t)m->n_layers * m->n_experts * model_slot_bytes(m),
 				  &memory, &err));
@@ -296,6 +336,10 @@ place_experts(const struct model *m, bool slots, struct expert_place *places)
 		abort();
 	place_in_host(m, host, places);
 	must(device_register(device, host, HOST_BYTES, false, &err));
+	if (words->percent > 0)
+		place_some_in_slots(m, (uint32_t)words->percent, places);
+	config->arena = host;
+	config->arena_bytes = HOST_BYTES;
 }
 
 static void
@@ -317,6 +361,17 @@ measure_limits(struct bench_rates *ret)
 }
 
 static void
+tell_share(const struct compute *compute)
+{
+	struct compute_share share;
+
+	compute_cuda.share(compute, &share);
+	if (share.threads > 0)
+		printf("CPU share %.3f, %" PRIu64 " experts by %" PRIu32 " threads\n",
+		       (double)share.now, share.experts, share.threads);
+}
+
+static void
 time_contexts(struct compute *compute, const struct model *m, const struct words *words,
 	      const struct bench_rates *rates, float *logits)
 {
@@ -328,12 +383,14 @@ time_contexts(struct compute *compute, const struct model *m, const struct words
 		struct bench_traffic traffic;
 		double least;
 
-		bench_traffic_of(&traffic, m, words->slots ? 1 : 0, position, context);
+		bench_traffic_of(&traffic, m, words->slots ? 1 : (double)words->percent / 100,
+				 position, context);
 		least = bench_traffic_seconds(&traffic, rates) * 1e3;
 		printf(
 		    "one token, graph, at %-6u %8.3f ms  %7.1f tokens/s; %.0f MB take %.3f ms at "
 		    "least: ratio %.3f\n",
 		    context, ms, 1e3 / ms, bench_traffic_bytes(&traffic) / 1e6, least, least / ms);
+		tell_share(compute);
 		bench_probe_print();
 	}
 }
@@ -361,7 +418,7 @@ time_all(struct compute *compute, const struct model *m, const struct words *wor
 int
 main(int argc, char **argv)
 {
-	struct words words = { .layers = 48, .steps = 50 };
+	struct words words = { .layers = 48, .steps = 50, .threads = 16 };
 	struct compute_config config = { 0 };
 	struct device_memory trunk, kv;
 	struct bench_rates rates;
@@ -388,7 +445,9 @@ main(int argc, char **argv)
 	config.places = calloc((size_t)m.n_layers * m.n_experts, sizeof(*config.places));
 	measure_limits(&rates);
 	fill_trunk(&m, trunk.at);
-	place_experts(&m, words.slots, config.places);
+	place_experts(&m, &words, config.places, &config);
+	config.threads = (uint32_t)words.threads;
+	config.cpu_share = words.share;
 	begin = clock_ns();
 	must(compute_cuda.open(&compute, &config, &err));
 	printf("experts: %s; compute open %.1f ms\n", words.where,

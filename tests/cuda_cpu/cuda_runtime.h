@@ -170,6 +170,7 @@ ATOMIC(unsigned long long, atomicMax, max(old, value))
 ATOMIC(unsigned, atomicMin, min(old, value))
 ATOMIC(unsigned, atomicOr, old | value)
 ATOMIC(unsigned, atomicExch, value)
+ATOMIC(unsigned long long, atomicExch, value)
 ATOMIC(unsigned, atomicInc, old >= value ? 0 : old + 1)
 
 static inline unsigned

@@ -51,33 +51,13 @@ static void
 help_names_every_command_and_option(void **state)
 {
 	static const char *const names[] = {
-		"demo",
-		"test",
-		"up",
-		"ask",
-		"status",
-		"restart",
-		"report",
-		"verify",
-		"pack",
-		"down",
-		"tune",
-		"--name",
-		"--device",
-		"--vram-mib",
-		"--ctx",
-		"--threads",
-		"--read",
-		"--verify",
-		"--pages",
-		"--numa-node",
-		"--pin-order",
-		"--pin-gib",
-		"--resident-gib",
-		"--profile",
-		"Exit code 0",
-		"130",
-		"141",
+		"demo",        "test",        "up",        "ask",
+		"status",      "restart",     "report",    "verify",
+		"pack",        "down",        "tune",      "--name",
+		"--device",    "--vram-mib",  "--ctx",     "--threads",
+		"--cpu-share", "--read",      "--verify",  "--pages",
+		"--numa-node", "--pin-order", "--pin-gib", "--resident-gib",
+		"--profile",   "Exit code 0", "130",       "141",
 	};
 	char *help = run_text(WORDS("help"));
 
@@ -99,6 +79,7 @@ bad_values_are_refused_with_what_would_be_right(void **state)
 		{ "--ctx", "1", "worker: --ctx 1: want 2 to 1048576" },
 		{ "--threads", "0", "--threads 0: want 1 to 1024" }, /* of loader and worker */
 		{ "--threads", "1025", "--threads 1025: want 1 to 1024" },
+		{ "--cpu-share", "2", "worker: --cpu-share 2: want auto, or 0 to 1" },
 		{ "--device", "tpu", "pinner: --device tpu: want auto, cpu, cuda or cuda:N" },
 		{ "--vram-mib", "-1", "pinner: --vram-mib -1: want a whole number" },
 		{ "--pin-gib", "-1", "pinner: --pin-gib -1: want auto, or 0 to" },

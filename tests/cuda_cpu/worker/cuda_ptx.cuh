@@ -3,6 +3,7 @@
 #define HEARTH_TESTS_CUDA_CPU_PTX_CUH
 
 #include <cuda_runtime.h>
+#include <sched.h>
 #include <stdint.h>
 
 DEFINE(void, previous_done, (void), cuda_cpu_previous_done())
@@ -12,6 +13,12 @@ DEFINE(void, copies_end_group, (void), cuda_cpu_copies_end_group())
 template <int N>
 DEFINE(void, copies_wait_but, (void), cuda_cpu_copies_wait(N))
 DEFINE(void, copies_wait, (void), cuda_cpu_copies_wait_all())
+
+    /* The host's threads are others than the one that runs blocks. */
+    DEFINE(void, store_for_host, (uint64_t * at, uint64_t value),
+	   __atomic_store_n(at, value, __ATOMIC_RELEASE))
+	DEFINE(uint64_t, load_of_host, (const uint64_t *at), __atomic_load_n(at, __ATOMIC_ACQUIRE))
+	    DEFINE(void, wait_briefly, (void), (sched_yield(), cuda_cpu_pause()))
 
     /* Both ends are read here, where a sanitizer sees it. */
     static inline void copy16(void *to, const void *from)

@@ -1,0 +1,95 @@
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <string.h>
+
+extern "C" {
+#include "common/clock.h"
+}
+#include "worker/cuda_launch.cuh"
+#include "worker/cuda_sharing.h"
+
+#define CHOSEN_MAX 32u /* of a token: a warp has a lane for each */
+
+static int
+open_memory(struct cuda_sharing *sharing, const struct model *model, struct error *err)
+{
+	uint64_t order = cpu_share_order_bytes(model), answer = cpu_share_answer_bytes(model);
+	uint64_t bytes = order + answer + model->n_layers * sizeof *sharing->seen;
+	uint8_t *memory = NULL;
+	int r =
+	    cuda_check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), "cudaHostAlloc", err);
+
+	if (r)
+		return r;
+	memset(memory, 0, bytes);
+	sharing->order = (struct share_order *)memory;
+	sharing->answer = (struct share_answer *)(memory + order);
+	sharing->seen = (struct share_seen *)(memory + order + answer);
+	sharing->layers = model->n_layers;
+	sharing->missed = true;
+	return 0;
+}
+
+/* With the threads but one, for that one waits for the GPU. */
+int
+cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config *config,
+		  struct error *err)
+{
+	const struct model *model = config->model;
+	struct cpu_share_config share = {};
+	int r;
+
+	share_control_open(&sharing->control, config->cpu_share);
+	if (config->cpu_share == 0)
+		return 0;
+	if (!cpu_share_possible(model) || model->top_k > CHOSEN_MAX)
+		return config->cpu_share < 0
+			   ? 0
+			   : error_set(err, -ENOTSUP,
+				       "cuda: this CPU cannot compute this model's experts as the "
+				       "GPU does: want no share of them for it");
+	r = open_memory(sharing, model, err);
+	if (r)
+		return r;
+	share.model = model;
+	share.places = config->places;
+	share.threads = config->threads > 1 ? config->threads - 1 : 1;
+	share.order = sharing->order;
+	share.answer = sharing->answer;
+	return cpu_share_open(&sharing->cpu, &share, err);
+}
+
+void
+cuda_sharing_close(struct cuda_sharing *sharing)
+{
+	cpu_share_close(sharing->cpu);
+	cudaFreeHost(sharing->order);
+}
+
+/* Behind a token that missed nothing the CPU is not woken. */
+float
+cuda_sharing_begin(struct cuda_sharing *sharing)
+{
+	sharing->now = sharing->missed ? share_control_now(&sharing->control) : 0;
+	if (sharing->now > 0)
+		cpu_share_wake(sharing->cpu);
+	sharing->begin_ns = clock_ns();
+	return sharing->now;
+}
+
+void
+cuda_sharing_end(struct cuda_sharing *sharing)
+{
+	struct share_token token = {};
+
+	cpu_share_rest(sharing->cpu);
+	token.ns = clock_ns() - sharing->begin_ns;
+	for (uint32_t i = 0; i < sharing->layers; i++) {
+		token.misses += sharing->seen[i].misses;
+		token.orders += sharing->seen[i].given > 0;
+		token.late += sharing->seen[i].late;
+	}
+	if (sharing->missed)
+		share_control_saw(&sharing->control, &token);
+	sharing->missed = token.misses > 0;
+}
