@@ -13,11 +13,12 @@
 #define VECTOR_PIECES 2u
 #define ROW_MOST (64u << 10) /* bytes: no sum here leaves 32 bits */
 
-/* How a block's shared memory is laid out: vectors in both forms, its own, rows. */
+/* How a block's shared memory is laid out: vectors in both forms, its own, the experts' places,
+ * rows. */
 struct landed {
 	struct cuda_moe moe;
 	uint32_t fixed_bytes, float_bytes; /* 0: the types do not need that form */
-	uint32_t floats_at, own_at, rows_at;
+	uint32_t floats_at, own_at, table_at, rows_at;
 	uint32_t room; /* bytes for a piece of rows */
 	uint32_t bytes;
 };
@@ -55,19 +56,21 @@ vectors_at(const struct landed &p, const uint8_t *memory, const struct cuda_vect
 /* A block's own memory. */
 struct in_own {
 	float act[ROWS];
-	struct landing turns[TURNS];
+	struct landing turns[TURNS], table;
 	uint32_t place[IN_PIECES]; /* of a piece's first row in its room */
 };
 
 /* Piece i is of turn i / 2, gate and up by turns. */
 static __device__ __forceinline__ void
-in_ask(const struct landed &p, struct in_own *own, uint8_t *rooms, uint32_t slot, uint32_t i)
+in_ask(const struct landed &p, struct in_own *own, const struct expert_place *table, uint8_t *rooms,
+       uint32_t slot, uint32_t i)
 {
 	const struct cuda_moe &moe = p.moe;
 	uint32_t first = blockIdx.x * ROWS + i / 2 * IN_WARPS;
 	uint32_t row_bytes = (uint32_t)(i % 2 ? moe.row_bytes[ROLE_UP] : moe.row_bytes[ROLE_GATE]);
-	const uint8_t *from = role_at(moe, __ldcg(moe.chosen + slot), i % 2 ? ROLE_UP : ROLE_GATE) +
-			      (uint64_t)first * row_bytes;
+	const uint8_t *from =
+	    (const uint8_t *)table[__ldcg(moe.chosen + slot)].role[i % 2 ? ROLE_UP : ROLE_GATE] +
+	    (uint64_t)first * row_bytes;
 
 	own->place[i] = landing_place(from);
 	landing_ask(&own->turns[i / 2], rooms + i * p.room, from,
@@ -98,13 +101,22 @@ __launch_bounds__(IN_WARPS * 32, 3) experts_in_landed_kernel(struct landed p PRO
 	struct in_own *own = (struct in_own *)(in_memory + p.own_at);
 	uint8_t *rooms = in_memory + p.rows_at;
 	const struct vectors x = vectors_at(p, in_memory, moe.x);
+	const struct expert_place *table;
 	float weight;
 
 	PROBE_BEGIN();
-	if (threadIdx.x == 0)
+	if (threadIdx.x == 0) {
 		for (uint32_t turn = 0; turn < TURNS; turn++)
 			landing_open(&own->turns[turn], turn == 0 ? 2 + VECTOR_PIECES : 2);
+		landing_open(&own->table, 1);
+	}
 	landings_opened();
+	/* Places change between tokens alone, or by a copy that this kernel is launched behind. */
+	for (uint32_t i = landing_first(); i < 1; i += landing_step())
+		landing_ask(&own->table, in_memory + p.table_at, (const uint8_t *)moe.places,
+			    moe.experts * (uint32_t)sizeof(*moe.places));
+	landing_wait(&own->table);
+	table = (const struct expert_place *)(in_memory + p.table_at + landing_place(moe.places));
 	previous_done();
 	PROBE(PROBE_WAITED);
 	/* Not before: the next kernel reads the choice as soon as it begins. */
@@ -113,7 +125,7 @@ __launch_bounds__(IN_WARPS * 32, 3) experts_in_landed_kernel(struct landed p PRO
 		return;
 	vectors_ask(p, &own->turns[0], in_memory, moe.x);
 	for (uint32_t i = landing_first(); i < IN_PIECES; i += landing_step())
-		in_ask(p, own, rooms, slot, i);
+		in_ask(p, own, table, rooms, slot, i);
 	weight = __ldcg(moe.weights + slot);
 #pragma unroll 1
 	for (uint32_t turn = 0; turn < TURNS; turn++) {
@@ -246,7 +258,7 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_landed_kernel(struct landed p P
 /* Of `n` vectors and `pieces` of rows.  *ret_fits: two blocks have room on an SM. */
 static int
 lay_out(struct landed *p, const struct cuda_vectors *vectors, uint32_t n, uint32_t columns,
-	uint32_t own, uint32_t pieces, bool *ret_fits, struct error *err)
+	uint32_t own, uint32_t places, uint32_t pieces, bool *ret_fits, struct error *err)
 {
 	uint64_t bytes;
 	int most = 0;
@@ -258,7 +270,9 @@ lay_out(struct landed *p, const struct cuda_vectors *vectors, uint32_t n, uint32
 		p->float_bytes = 4 * ((n - 1) * vectors->rows.stride + (columns + 3) / 4 * 4);
 	p->floats_at = LANDING_ROOM(p->fixed_bytes);
 	p->own_at = p->floats_at + LANDING_ROOM(p->float_bytes);
-	p->rows_at = (p->own_at + own + LINE - 1) / LINE * LINE;
+	p->table_at = (p->own_at + own + LINE - 1) / LINE * LINE;
+	p->rows_at =
+	    p->table_at + (places ? LANDING_ROOM(places * sizeof(struct expert_place)) : 0);
 	bytes = p->rows_at + (uint64_t)pieces * p->room;
 	p->bytes = (uint32_t)bytes;
 	if (int r = cuda_shared_most(&most, err))
@@ -291,7 +305,8 @@ cuda_landed_in(void *stream, const struct cuda_moe *moe, bool *ret_done, struct 
 	p.room = (uint32_t)LANDING_ROOM(IN_WARPS * row);
 	want_form(&p, gate);
 	want_form(&p, up);
-	r = lay_out(&p, &moe->x, 1, moe->hidden, sizeof(struct in_own), IN_PIECES, ret_done, err);
+	r = lay_out(&p, &moe->x, 1, moe->hidden, sizeof(struct in_own), moe->experts, IN_PIECES,
+		    ret_done, err);
 	if (r || !*ret_done)
 		return r;
 	auto kernel = gate == up ? experts_in_landed_kernel<true> : experts_in_landed_kernel<false>;
@@ -318,7 +333,7 @@ cuda_landed_out(void *stream, const struct cuda_moe *moe, bool *ret_done, struct
 	p.moe = *moe;
 	p.room = (uint32_t)LANDING_ROOM(OUT_ROWS * moe->row_bytes[ROLE_DOWN]);
 	want_form(&p, moe->type[ROLE_DOWN]);
-	r = lay_out(&p, &moe->act, moe->top_k, moe->width, own, moe->top_k, ret_done, err);
+	r = lay_out(&p, &moe->act, moe->top_k, moe->width, own, 0, moe->top_k, ret_done, err);
 	if (r || !*ret_done)
 		return r;
 	return cuda_launch("experts_out_landed_kernel", experts_out_landed_kernel,
