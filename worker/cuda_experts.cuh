@@ -55,12 +55,16 @@ segments_add(float sum, struct segment_parts parts, uint32_t segments)
 static __device__ __forceinline__ void
 parts_take(const struct cuda_moe &moe, struct segment_parts parts, uint32_t row)
 {
-	uint32_t lane = threadIdx.x % 32;
+	uint32_t lane = threadIdx.x % 32, given = share_lane_given(moe.share, moe.top_k);
+	float answer = share_answer_at(moe.share, given, moe.hidden, row);
 
-	for (uint32_t k = 0; k < moe.top_k; k++)
-		if (share_given(moe.share, k))
-			parts.from(k).at[lane] =
-			    lane == 0 ? share_answer_at(moe.share, k, moe.hidden, row) : 0;
+	for (uint32_t k = 0; k < moe.top_k; k++) {
+		bool is_given = __shfl_sync(0xffffffffu, given, k) > 0;
+		float sum = __shfl_sync(0xffffffffu, answer, k);
+
+		if (is_given)
+			parts.from(k).at[lane] = lane == 0 ? sum : 0;
+	}
 	__syncwarp();
 }
 

@@ -96,13 +96,20 @@ fence(void)
 }
 
 /* A word of memory that host and device share: what was written before the store, by this thread
- * and those it met at a barrier, is seen by who has loaded what it stored. */
+ * and those it met at a barrier, is seen by who has loaded what it stored.  Comes back once it is
+ * there: for reads of the host's memory that begin afterwards fill the way, and a store that is
+ * still on it would arrive behind them; a read cannot overtake it. */
 static __device__ __forceinline__ void
 store_for_host(uint64_t *at, uint64_t value)
 {
 #if defined(__CUDA_ARCH__)
+	uint64_t there;
+
 	asm volatile("fence.acq_rel.sys; st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value)
 		     : "memory");
+	do
+		asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(there) : "l"(at) : "memory");
+	while (there != value);
 #else
 	*at = value;
 #endif

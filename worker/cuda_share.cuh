@@ -58,14 +58,20 @@ share_given(const struct cuda_share &share, uint32_t k)
 	return share.order && __ldcg(share.given + k) > 0;
 }
 
+/* By whole warps: what a lane's chosen expert is among those left to the CPU, counted from 1; 0:
+ * not one of them. */
+static __device__ __forceinline__ uint32_t
+share_lane_given(const struct cuda_share &share, uint32_t top_k)
+{
+	uint32_t lane = threadIdx.x % 32;
+
+	return lane < top_k ? __ldcg(share.given + lane) : 0;
+}
+
 static __device__ __forceinline__ bool
 share_any_given(const struct cuda_share &share, uint32_t top_k)
 {
-	uint32_t given = 0;
-
-	for (uint32_t k = 0; k < top_k; k++)
-		given |= __ldcg(share.given + k);
-	return given > 0;
+	return __any_sync(0xffffffffu, share_lane_given(share, top_k) > 0);
 }
 
 /* Where the order's vector lies. */
@@ -108,7 +114,9 @@ share_meet(const struct cuda_share &share, uint64_t sequence, bool first)
 static __device__ __forceinline__ void
 share_await(const struct cuda_share &share, uint32_t top_k)
 {
-	if (threadIdx.x == 0 && share_any_given(share, top_k)) {
+	bool any = threadIdx.x < 32 && share_any_given(share, top_k);
+
+	if (threadIdx.x == 0 && any) {
 		uint32_t before = atomicAdd(share.arrived, 1u);
 
 		if (before == gridDim.x - 1)
@@ -120,13 +128,13 @@ share_await(const struct cuda_share &share, uint32_t top_k)
 	__syncthreads();
 }
 
-/* A row of chosen expert k, of those left to the CPU. */
+/* A row of the answer to a lane's chosen expert, `given` of those left to the CPU. */
 static __device__ __forceinline__ float
-share_answer_at(const struct cuda_share &share, uint32_t k, uint32_t hidden, uint32_t row)
+share_answer_at(const struct cuda_share &share, uint32_t given, uint32_t hidden, uint32_t row)
 {
 	const float *out = (const float *)((const uint8_t *)share.answer + SHARE_ANSWER_BYTES);
 
-	return __ldcv(out + (uint64_t)(__ldcg(share.given + k) - 1) * hidden + row);
+	return given > 0 ? __ldcv(out + (uint64_t)(given - 1) * hidden + row) : 0;
 }
 
 #endif
