@@ -1,3 +1,4 @@
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "tests/random_rows.h"
 #include "worker/sample.h"
 
 #define MANY 150000u
@@ -54,6 +56,37 @@ greedy_takes_the_first_of_the_greatest(void **state)
 	assert_int_equal(draw(logits5, 1, (struct sampling){ 0 }, 0), 0);
 	assert_int_equal(draw(logits5, 5, (struct sampling){ .temperature = -1 }, 0), 3);
 	assert_int_equal(draw(logits5, 5, (struct sampling){ .temperature = NAN }, 0), 3);
+}
+
+static uint32_t
+plain_greedy(const float *logits, uint32_t n)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 1; i < n; i++)
+		if (logits[i] > logits[best] || (isnan(logits[best]) && !isnan(logits[i])))
+			best = i;
+	return best;
+}
+
+/* Few values, so that there are equals; zeros of both signs, infinities and NaN among them. */
+static void
+greedy_is_the_same_in_a_vocabulary_of_any_length(void **state)
+{
+	const float values[] = { NAN, -INFINITY, -2, -0.0f, 0.0f, 0.5f, 3, -FLT_MAX };
+	float logits[3000];
+
+	(void)state;
+	random_begin(3);
+	for (uint32_t round = 0; round < 400; round++) {
+		uint32_t n = 1 + random_u32() % 3000, kinds = 1 + random_u32() % 8;
+		uint32_t rare = random_u32() % 2 ? 1 : 700;
+
+		for (uint32_t i = 0; i < n; i++)
+			logits[i] = random_u32() % rare ? -FLT_MAX : values[random_u32() % kinds];
+		assert_int_equal(draw(logits, n, (struct sampling){ 0 }, 0),
+				 plain_greedy(logits, n));
+	}
 }
 
 static void
@@ -282,6 +315,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(greedy_takes_the_first_of_the_greatest),
+		cmocka_unit_test(greedy_is_the_same_in_a_vocabulary_of_any_length),
 		cmocka_unit_test(nan_and_minus_infinity_never_win),
 		cmocka_unit_test(plus_infinity_wins_alone),
 		cmocka_unit_test(draws_by_the_softmax_of_the_temperature),

@@ -54,16 +54,49 @@ sample_uniform(uint64_t seed, uint64_t index)
 	return (double)(mix64(state) >> 11) * 0x1p-53;
 }
 
-/* The first of the greatest; 0 if all are NaN. */
+#define PIECE 1024u
+#define LANES 32u /* kept apart, so that the compiler takes several at once */
+
+/* NaN is not greater than anything; -INFINITY if there is no number. */
+static float
+greatest(const float *logits, uint32_t n)
+{
+	float top[LANES], ret = -INFINITY;
+	uint32_t i = 0;
+
+	for (uint32_t k = 0; k < LANES; k++)
+		top[k] = -INFINITY;
+	for (; i + LANES <= n; i += LANES)
+		for (uint32_t k = 0; k < LANES; k++)
+			top[k] = logits[i + k] > top[k] ? logits[i + k] : top[k];
+	for (; i < n; i++)
+		ret = logits[i] > ret ? logits[i] : ret;
+	for (uint32_t k = 0; k < LANES; k++)
+		ret = top[k] > ret ? top[k] : ret;
+	return ret;
+}
+
+/* The first of the greatest; 0 if all are NaN.  The place is looked for only in the first piece
+ * that has it. */
 static uint32_t
 greedy(const float *logits, uint32_t vocabulary)
 {
-	uint32_t best = 0;
+	uint32_t first = 0;
+	float top = -INFINITY;
 
-	for (uint32_t i = 1; i < vocabulary; i++)
-		if (logits[i] > logits[best] || (isnan(logits[best]) && !isnan(logits[i])))
-			best = i;
-	return best;
+	for (uint32_t i = 0; i < vocabulary; i += PIECE) {
+		uint32_t n = vocabulary - i < PIECE ? vocabulary - i : PIECE;
+		float best = greatest(logits + i, n);
+
+		if (best > top) {
+			top = best;
+			first = i;
+		}
+	}
+	for (uint32_t i = first; i < vocabulary; i++)
+		if (logits[i] == top)
+			return i;
+	return 0;
 }
 
 static bool
