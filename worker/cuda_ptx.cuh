@@ -96,20 +96,15 @@ fence(void)
 }
 
 /* A word of memory that host and device share: what was written before the store, by this thread
- * and those it met at a barrier, is seen by who has loaded what it stored.  Comes back once it is
- * there: for reads of the host's memory that begin afterwards fill the way, and a store that is
- * still on it would arrive behind them; a read cannot overtake it. */
+ * and those it met at a barrier, is seen by who has loaded what it stored.  The second fence sends
+ * the store on its way: without one it may stay in the device's cache until the next. */
 static __device__ __forceinline__ void
 store_for_host(uint64_t *at, uint64_t value)
 {
 #if defined(__CUDA_ARCH__)
-	uint64_t there;
-
-	asm volatile("fence.acq_rel.sys; st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value)
+	asm volatile("fence.acq_rel.sys; st.relaxed.sys.u64 [%0], %1; fence.acq_rel.sys;" ::"l"(at),
+		     "l"(value)
 		     : "memory");
-	do
-		asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(there) : "l"(at) : "memory");
-	while (there != value);
 #else
 	*at = value;
 #endif
