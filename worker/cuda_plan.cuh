@@ -69,7 +69,8 @@ turn_columns(const struct cuda_wants *wants)
 	return CUDA_FIXED_BLOCK;
 }
 
-/* Rows in `bytes`: whole ones of all segments, of as many as fit, or slices of one. */
+/* Rows in `bytes`: whole ones of all segments, of as many as fit, or slices of one; where not even
+ * these fit at_once is 0. */
 static inline void
 plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes)
 {
@@ -84,7 +85,7 @@ plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes
 		plan->slice = (uint32_t)(bytes / (rows * pitch_of(wants, turn))) * turn;
 		one = rows * pitch_of(wants, plan->slice);
 	}
-	plan->at_once = one ? (uint32_t)(bytes / one) : 0;
+	plan->at_once = plan->slice > 0 && one > 0 ? (uint32_t)(bytes / one) : 0;
 	if (plan->at_once > wants->segments)
 		plan->at_once = wants->segments;
 	plan->buffers = plan->at_once == wants->segments && plan->slice == wants->columns &&

@@ -1,5 +1,6 @@
 /* On a device that gives its blocks as little shared memory as any does (compute capability 7.5).
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -88,12 +89,35 @@ a_model_runs_with_64_kib_a_block(void **state)
 	gpu_model_close(&m);
 }
 
+/* Beside such vectors there is room for something, but not for a turn of each warp's rows. */
+static void
+vectors_that_leave_rows_no_room_are_refused(void **state)
+{
+	static const uint32_t columns[] = { 8704, 9216, 10240 };
+	struct cuda_rows none = { NULL, 0 };
+	struct cuda_norm norm = { NULL, 1e-6f };
+	struct error err = { "" };
+
+	(void)state;
+	cuda_cpu_shared(LEAST);
+	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+		struct cuda_matrices m = { .of = { { NULL, columns[i] / 32 * 34, TYPE_Q8_0, 3 } },
+					   .n = 1,
+					   .columns = columns[i] };
+
+		assert_int_equal(cuda_multiply_normed(NULL, &m, none, &norm, none, 1, &err),
+				 -ENOTSUP);
+	}
+	cuda_cpu_shared(MOST);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(attention_runs_with_64_kib_a_block),
 		cmocka_unit_test(a_model_runs_with_64_kib_a_block),
+		cmocka_unit_test(vectors_that_leave_rows_no_room_are_refused),
 	};
 	int failed;
 
