@@ -173,6 +173,18 @@ sleeping_threads_are_woken(void **state)
 	close_share();
 }
 
+/* Forwards count on while none leaves anything to the CPU. */
+static void
+an_order_long_after_the_last_is_answered(void **state)
+{
+	(void)state;
+	open_share(2);
+	cpu_share_wake(share);
+	for (uint64_t i = 1; i < UINT64_C(1) << 38; i += i)
+		give(i);
+	close_share();
+}
+
 static void
 refuses_no_threads(void **state)
 {
@@ -209,6 +221,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_change_no_bit),
 		cmocka_unit_test(sleeping_threads_are_woken),
+		cmocka_unit_test(an_order_long_after_the_last_is_answered),
 		cmocka_unit_test(refuses_no_threads),
 		cmocka_unit_test(refuses_a_model_of_floats),
 	};

@@ -1,7 +1,7 @@
 /* An order is done in two rounds of parts: groups of rows of gate and up, then rows of down.  Parts
- * are taken one by one, from words that hold the low half of the order's sequence above a count: so
- * a thread that comes late, with an order that others have long done, takes nothing.  Whoever holds
- * a part that is not counted as done knows that order and act stay as they are. */
+ * are taken one by one, from words that hold the order's sequence, as much as fits, above a count:
+ * so a thread that comes late, with an order that others have long done, takes nothing.  Whoever
+ * holds a part that is not counted as done knows that order and act stay as they are. */
 #include "worker/cpu_share.h"
 
 #include <errno.h>
@@ -21,6 +21,9 @@
 #include "worker/cpu_share_work.h"
 
 #define SPINS 20000 /* about a millisecond of pauses: longer than from token to token */
+
+#define COUNT_BITS 20 /* parts; the rest lasts for years without an order */
+#define COUNT_MASK ((1u << COUNT_BITS) - 1)
 
 /* In lines of their own. */
 struct counter {
@@ -102,22 +105,35 @@ cpu_share_experts(const struct cpu_share *share)
 
 /* -- parts -- */
 
+/* The word of an order of which nothing has been counted. */
+static uint64_t
+first_word(uint64_t sequence)
+{
+	return sequence << COUNT_BITS;
+}
+
+/* Whether the word is of a later order. */
+static bool
+is_past(uint64_t word, uint64_t first)
+{
+	return (int64_t)((word & ~(uint64_t)COUNT_MASK) - first) > 0;
+}
+
 /* One more of order `sequence`; false: `n` have been, or it is past.  What the others wrote before
  * theirs is seen. */
 static bool
 count_one(struct counter *counter, uint64_t sequence, uint32_t n, uint32_t *ret)
 {
 	uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
-	uint32_t tag = (uint32_t)sequence, of, count;
+	uint64_t first = first_word(sequence);
+	uint32_t count;
 
 	do {
-		of = (uint32_t)(now >> 32);
-		count = of == tag ? (uint32_t)now : 0;
-		if ((int32_t)(of - tag) > 0 || count >= n)
+		count = now - first <= COUNT_MASK ? (uint32_t)(now - first) : 0;
+		if (is_past(now, first) || count >= n)
 			return false;
 	} while (!atomic_compare_exchange_weak_explicit(
-	    &counter->word, &now, (uint64_t)tag << 32 | (count + 1), memory_order_acq_rel,
-	    memory_order_acquire));
+	    &counter->word, &now, first + count + 1, memory_order_acq_rel, memory_order_acquire));
 	*ret = count;
 	return true;
 }
@@ -126,13 +142,14 @@ count_one(struct counter *counter, uint64_t sequence, uint32_t n, uint32_t *ret)
 static bool
 await_count(struct counter *counter, uint64_t sequence, uint32_t n)
 {
+	const uint64_t first = first_word(sequence);
+
 	for (;;) {
 		uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
-		uint32_t of = (uint32_t)(now >> 32);
 
-		if (of == (uint32_t)sequence && (uint32_t)now == n)
+		if (now == first + n)
 			return true;
-		if ((int32_t)(of - (uint32_t)sequence) > 0)
+		if (is_past(now, first))
 			return false;
 		cpu_pause();
 	}
