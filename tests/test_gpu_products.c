@@ -231,6 +231,38 @@ bits_depend_neither_on_the_batch_nor_on_where_a_matrix_lies(void **state)
 	product_close(&p);
 }
 
+/* Rows that a block has no room for whole, and more tokens than are multiplied at once. */
+static void
+bits_of_long_rows_do_not_depend_on_the_batch(void **state)
+{
+	const uint32_t tokens = 7;
+	struct product p;
+	float *first;
+
+	(void)state;
+	product_open(&p, tokens);
+	first = malloc(Y_BYTES(tokens));
+	for (int t = 0; t < N_TYPES; t++) {
+		const struct type_info *info = type_find(types[t]);
+		struct cuda_matrices m;
+		uint64_t row_bytes;
+
+		assert_true(type_row_bytes(info, MAX_COLUMNS, &row_bytes));
+		for (uint32_t r = 0; r < ROWS; r++)
+			gpu_random_row(info, p.weights + r * row_bytes, MAX_COLUMNS, &seed);
+		m = one_matrix(p.weights, info->type, MAX_COLUMNS, row_bytes);
+		memset(p.y, 0, Y_BYTES(tokens));
+		for (uint32_t token = 0; token < tokens; token++)
+			multiply(&m, &p, token, 1, FROM_X);
+		memcpy(first, p.y, Y_BYTES(tokens));
+		memset(p.y, 0, Y_BYTES(tokens));
+		multiply(&m, &p, 0, tokens, FROM_X);
+		assert_memory_equal(first, p.y, Y_BYTES(tokens));
+	}
+	free(first);
+	product_close(&p);
+}
+
 static void
 matrices_of_different_types_lie_side_by_side(void **state)
 {
@@ -325,6 +357,7 @@ main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_type_multiplies_as_its_unpacked_row_does),
 		cmocka_unit_test(bits_depend_neither_on_the_batch_nor_on_where_a_matrix_lies),
+		cmocka_unit_test(bits_of_long_rows_do_not_depend_on_the_batch),
 		cmocka_unit_test(matrices_of_different_types_lie_side_by_side),
 		cmocka_unit_test(bits_do_not_depend_on_how_many_rows_a_matrix_has),
 	};

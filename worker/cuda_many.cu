@@ -51,6 +51,8 @@ __launch_bounds__(THREADS, 3) many_kernel(struct many p PROBE_PARAM)
 	uint32_t lane = threadIdx.x % 32, m = lane / (32 / AT_ONCE), n = lane / (16 / AT_ONCE) % 2;
 	uint32_t begin = blockIdx.y * TOKENS, end = min(begin + TOKENS, p.tokens);
 	const struct vectors x = vectors_of(p.plan, many_memory);
+	/* What was staged first; of rows in slices the last slice is there in the end. */
+	bool stays = p.plan.buffers == p.turns && p.plan.slice == p.plan.columns;
 
 	PROBE_BEGIN();
 	let_next_begin();
@@ -81,7 +83,7 @@ __launch_bounds__(THREADS, 3) many_kernel(struct many p PROBE_PARAM)
 
 			if (unit.rows == 0)
 				break;
-			if (p.plan.buffers == p.turns || first - begin + turn == 0) {
+			if (stays || first - begin + turn == 0) {
 				mine.look(0, 0);
 			} else {
 				__syncwarp();
