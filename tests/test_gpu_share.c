@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "tests/gpu.h"
+#include "worker/cpu_lanes.h"
 
 #define CONTEXT 64u
 #define PROMPT 5u
@@ -97,6 +98,8 @@ main(void)
 	};
 	int failed;
 
+	if (lanes_kernels_best() == NULL)
+		return 77;
 	device = gpu_open();
 	if (!device)
 		return 77;

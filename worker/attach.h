@@ -26,7 +26,7 @@
 struct attach_config {
 	const char *dir;
 	uint32_t context;    /* 0: the model's, at most ATTACH_DEFAULT_CONTEXT */
-	uint32_t threads;    /* of the cpu device; 0: one a core this process may use */
+	uint32_t threads;    /* of compute_config; 0: one a core this process may use */
 	float slot_margin;   /* of slot_policy.h */
 	float cpu_share;     /* of compute_config */
 	const char *profile; /* file of how often each expert was used; NULL: none */

@@ -29,7 +29,7 @@ struct compute_config {
 	uint64_t trunk_offset; /* of slice 0 in the arena: trunk + (matrix.offset - trunk_offset) */
 	void *kv;              /* kv_bytes of it, lent */
 	uint32_t context;      /* positions the KV cache has room for */
-	uint32_t threads;      /* cpu */
+	uint32_t threads;      /* of the CPU, which may compute beside a GPU */
 	float cpu_share; /* cuda: of a layer's experts in the arena, what the CPU computes: 0 to
 			  * 1, or SHARE_AUTO (share_control.h) */
 	struct expert_place *places; /* (layers, experts), host; see places_changed */

@@ -1,6 +1,6 @@
 /* The kernels of compute_cuda, each behind a launcher that plain C can call.  All pointers are
  * addresses that the device can read; a stream is a cudaStream_t; launchers wait for nothing and
- * return 0, or -EIO with the kernel's name and the reason.
+ * return 0, or -EIO with the kernel's name and the reason, or -ENOTSUP (too little shared memory).
  *
  * No output depends on how many tokens a launch computes: each sum has one order.  Grids depend on
  * shapes only, never on data, so that a whole token can be one captured graph.  Vectors are f32,
@@ -8,8 +8,8 @@
  * quantised types lie in fixed point too (cuda_fixed.cuh).
  *
  * A layer is six kernels: cuda_multiply_normed, cuda_attend, cuda_multiply, cuda_route,
- * cuda_experts_in, cuda_experts_out; for several tokens the last two are two each, and the first is
- * cuda_normed and cuda_multiply. */
+ * cuda_experts_in, cuda_experts_out; for several tokens cuda_attend and the last two are two each
+ * or more, and the first is cuda_normed and cuda_multiply. */
 #ifndef HEARTH_WORKER_CUDA_KERNELS_H
 #define HEARTH_WORKER_CUDA_KERNELS_H
 

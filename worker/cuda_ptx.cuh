@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 /* Kernels overlap: one may begin while the kernel before it in the stream still runs, once every
- * block of that has called let_next_begin or ended.  Before its own previous_done it reads and
- * writes nothing that an earlier kernel writes or reads; every kernel calls previous_done, for else
- * the next would run ahead of the one before. */
+ * block of that has called let_next_begin or ended.  Before its own previous_done it writes nothing
+ * that an earlier kernel reads or writes, and reads of what these write only what was there before
+ * the one before it let it begin: where that had called previous_done first, all from before that.
+ * Every kernel calls previous_done, for else the next would run ahead of the one before. */
 static __device__ __forceinline__ void
 previous_done(void)
 {
