@@ -164,11 +164,8 @@ cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, struc
 	auto kernel = moe->type[ROLE_GATE] == moe->type[ROLE_UP] ? experts_in_kernel<true>
 								 : experts_in_kernel<false>;
 
-	if (moe->behind_copy)
-		return cuda_launch_behind_copy("experts_in_kernel", kernel, grid, IN_WARPS * 32,
-					       p.plan.bytes, stream, err, p);
-	return cuda_launch("experts_in_kernel", kernel, grid, IN_WARPS * 32, p.plan.bytes, stream,
-			   err, p);
+	return cuda_launch_behind(moe->behind_copy, "experts_in_kernel", kernel, grid,
+				  IN_WARPS * 32, p.plan.bytes, stream, err, p);
 }
 
 struct experts_out {

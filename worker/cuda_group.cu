@@ -88,8 +88,6 @@ cuda_group_choices(void *stream, const struct cuda_moe *moe, uint32_t tokens, st
 	uint32_t pairs = tokens * moe->top_k;
 	uint32_t shared = ((pairs + 3) / 4 * 4 + WARPS) * (uint32_t)sizeof(uint32_t);
 
-	return moe->behind_copy ? cuda_launch_behind_copy("group_kernel", group_kernel, 1, THREADS,
-							  shared, stream, err, *moe, pairs)
-				: cuda_launch("group_kernel", group_kernel, 1, THREADS, shared,
-					      stream, err, *moe, pairs);
+	return cuda_launch_behind(moe->behind_copy, "group_kernel", group_kernel, 1, THREADS,
+				  shared, stream, err, *moe, pairs);
 }

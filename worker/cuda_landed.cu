@@ -311,11 +311,8 @@ cuda_landed_in(void *stream, const struct cuda_moe *moe, bool *ret_done, struct 
 		return r;
 	auto kernel = gate == up ? experts_in_landed_kernel<true> : experts_in_landed_kernel<false>;
 
-	if (moe->behind_copy)
-		return cuda_launch_behind_copy("experts_in_landed_kernel", kernel, grid,
-					       IN_WARPS * 32, p.bytes, stream, err, p);
-	return cuda_launch("experts_in_landed_kernel", kernel, grid, IN_WARPS * 32, p.bytes, stream,
-			   err, p);
+	return cuda_launch_behind(moe->behind_copy, "experts_in_landed_kernel", kernel, grid,
+				  IN_WARPS * 32, p.bytes, stream, err, p);
 }
 
 int

@@ -97,10 +97,12 @@ cuda_overlap(cudaLaunchConfig_t *config, cudaLaunchAttribute *room, const char *
 	return r;
 }
 
-template <bool OVERLAPS, class... Params, class... Args>
+/* `shared`: bytes of the kernel's CUDA_SHARED.  `behind_copy`: what comes before is a copy, or
+ * something else that is no kernel; only kernels are promised to overlap. */
+template <class... Params, class... Args>
 static inline int
-cuda_launch_as(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
-	       void *stream, struct error *err, Args... args)
+cuda_launch_behind(bool behind_copy, const char *name, void (*kernel)(Params...), dim3 grid,
+		   dim3 block, size_t shared, void *stream, struct error *err, Args... args)
 {
 	cudaLaunchConfig_t config = {};
 	cudaLaunchAttribute overlap = {};
@@ -110,29 +112,20 @@ cuda_launch_as(const char *name, void (*kernel)(Params...), dim3 grid, dim3 bloc
 	config.blockDim = block;
 	config.dynamicSmemBytes = shared;
 	config.stream = (cudaStream_t)stream;
-	if (!r && OVERLAPS)
+	if (!r && !behind_copy)
 		r = cuda_overlap(&config, &overlap, name, kernel, err);
 	return r ? r
 		 : cuda_check(cudaLaunchKernelEx(&config, kernel, args... PROBE_ARG(name, grid)),
 			      name, err);
 }
 
-/* `shared`: bytes of the kernel's CUDA_SHARED. */
+/* Behind a kernel. */
 template <class... Params, class... Args>
 static inline int
 cuda_launch(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
 	    void *stream, struct error *err, Args... args)
 {
-	return cuda_launch_as<true>(name, kernel, grid, block, shared, stream, err, args...);
-}
-
-/* The same behind a copy, or what else is no kernel: only kernels are promised to overlap. */
-template <class... Params, class... Args>
-static inline int
-cuda_launch_behind_copy(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block,
-			size_t shared, void *stream, struct error *err, Args... args)
-{
-	return cuda_launch_as<false>(name, kernel, grid, block, shared, stream, err, args...);
+	return cuda_launch_behind(false, name, kernel, grid, block, shared, stream, err, args...);
 }
 
 /* At the top of a kernel: type *name, as long as the launch says.  One a kernel, of its own name.

@@ -47,8 +47,8 @@ extern "C" int
 cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 	   const struct cuda_input *in, struct cuda_rows to, uint32_t tokens, struct error *err)
 {
-	return cuda_launch_behind_copy("embed_kernel", embed_kernel, tokens, 128, 0, stream, err,
-				       *embedding, columns, in, to);
+	return cuda_launch_behind(true, "embed_kernel", embed_kernel, tokens, 128, 0, stream, err,
+				  *embedding, columns, in, to);
 }
 
 static __global__ void
