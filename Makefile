@@ -25,6 +25,8 @@ SAN    ?=
 # Sanitizers look at host code: their builds are made without CUDA.
 CUDA   ?= $(if $(SAN),0,$(if $(NVCC),1,0))
 FUZZ_SECONDS ?= 60
+# A test that is not done by then hangs: the slowest takes a tenth, under a sanitizer.
+TEST_LIMIT_S ?= 900
 
 WARN    := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes \
            -Wvla -Wformat=2 -Wimplicit-fallthrough
@@ -168,7 +170,8 @@ $(BUILD)/obj/%.cu.o: %.cu | $(PROTO_C)
 
 # Exit 77 = skipped, said aloud.
 check: $(TESTS:%=$(BUILD)/bin/%)
-	@failed=; for t in $^; do echo "== $$t"; $$t; s=$$?; \
+	@failed=; for t in $^; do echo "== $$t"; timeout -k 10 $(TEST_LIMIT_S) $$t; s=$$?; \
+		[ $$s != 124 ] || echo "== $$t: not done after $(TEST_LIMIT_S) s"; \
 		if [ $$s = 77 ]; then echo "== $$t: SKIPPED"; elif [ $$s != 0 ]; then failed="$$failed $$t"; fi; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 

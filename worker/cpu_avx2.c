@@ -1,5 +1,5 @@
-/* Vectors of 8 floats: a unit is 32 elements.  Values equal those of common/types.c, but
- * scale * quant - minimum is rounded once and not twice. */
+/* Vectors of 8 floats: a unit is 32 elements.  Types that are floats; cpu_fixed_avx2.c has the
+ * others. */
 #include "worker/cpu_kernels.h"
 
 #include <immintrin.h>

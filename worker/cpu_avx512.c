@@ -1,6 +1,5 @@
-/* Vectors of 16 floats.  Quants of 4 and 5 bits are looked up in a table of the sub-block's 16 or
- * 32 values (scale * quant - minimum), whose index instruction ignores the bits above: no masking
- * and no conversion.  All values equal those of common/types.c. */
+/* Vectors of 16 floats: a unit is 64 elements.  Types that are floats; cpu_fixed_avx512.c has the
+ * others. */
 #include "worker/cpu_kernels.h"
 
 #include <immintrin.h>

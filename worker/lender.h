@@ -1,5 +1,6 @@
 /* Asking the pinner for memory that outlives this process.
- * -ECANCELED: the pinner is gone.  Other codes but -ETIMEDOUT are its own refusals. */
+ * -ECANCELED: the pinner is gone.  -ETIMEDOUT, -ENOMEM and -EPROTO (what it said is no answer)
+ * aside, other codes are its own refusals. */
 #ifndef HEARTH_WORKER_LENDER_H
 #define HEARTH_WORKER_LENDER_H
 

@@ -1,6 +1,6 @@
 /* The profile as it grows: how often each expert was chosen, in memory that the pinner lends and
  * that outlives the worker, and from there in a file, for the next start.  One writer: the worker
- * that holds the region's lock; a worker that dies takes along what its last request added. */
+ * that holds the region's lock; a worker that dies takes along what it has not added yet. */
 #ifndef HEARTH_WORKER_USAGE_H
 #define HEARTH_WORKER_USAGE_H
 
