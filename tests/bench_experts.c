@@ -49,7 +49,7 @@ time_passes(struct compute *compute, double *ret_seconds, struct error *err)
 {
 	double seconds[PASSES];
 	uint32_t id = 1;
-	int rc = compute_cpu.forward(compute, &id, 1, 0, NULL, err);
+	int rc = compute_cpu.forward(compute, &id, 1, 0, NULL, NULL, err);
 
 	if (rc < 0)
 		return rc;

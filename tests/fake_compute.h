@@ -14,6 +14,7 @@
 struct compute {
 	struct compute_config config;
 	uint32_t vocabulary;
+	float *logits; /* (vocabulary) */
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	bool gated;        /* each forward waits to be let through */

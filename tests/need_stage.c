@@ -1,4 +1,5 @@
 #include "tests/need_stage.h"
+#include "tests/forward_copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,7 +179,8 @@ need_close(struct need_stage *stage)
 int
 need_forward(struct need_stage *stage)
 {
-	return compute_cpu.forward(stage->compute, ids, TOKENS, 0, stage->logits, &stage->err);
+	return forward_copy(&compute_cpu, stage->compute, &stage->model, ids, TOKENS, 0,
+			    stage->logits, &stage->err);
 }
 
 static void *
@@ -221,7 +223,9 @@ need_reference(struct need_stage *stage)
 	config.places = places;
 	config.need_experts = NULL;
 	assert_int_equal(compute_cpu.open(&compute, &config, &stage->err), 0);
-	assert_int_equal(compute_cpu.forward(compute, ids, TOKENS, 0, logits, &stage->err), 0);
+	assert_int_equal(
+	    forward_copy(&compute_cpu, compute, &stage->model, ids, TOKENS, 0, logits, &stage->err),
+	    0);
 	compute_cpu.close(compute);
 	free(config.kv);
 	free(places);

@@ -62,13 +62,15 @@ record_layer(void *arg, uint32_t layer, const uint32_t *experts, uint32_t n)
 	return 0;
 }
 
-static void
-step(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, float *logits)
+static const float *
+step(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos)
 {
+	const struct compute_want want = { .logits = true };
+	struct compute_result result;
 	struct error err;
 
-	if (compute_cpu.forward(compute, ids, n, pos, logits, &err) == 0)
-		return;
+	if (compute_cpu.forward(compute, ids, n, pos, &want, &result, &err) == 0)
+		return result.logits;
 	fprintf(stderr, "%s\n", err.text);
 	exit(EXIT_SYSTEM);
 }
@@ -79,21 +81,20 @@ record_answer(struct recorder *recorder, struct compute *compute, const struct r
 	      uint32_t first, uint32_t tokens, uint32_t vocabulary)
 {
 	const struct sampling sampling = { .temperature = 0.8f, .top_p = 1, .seed = first + 1 };
-	float *logits = get_memory(vocabulary * sizeof(*logits));
 	struct sample_scratch *scratch;
+	const float *logits;
 	uint32_t id;
 
 	if (sample_scratch_open(&scratch, vocabulary) < 0)
 		exit(EXIT_SYSTEM);
 	recorder->token = recorder->trace->tokens;
-	step(compute, prompt->ids, prompt->n, 0, logits);
+	logits = step(compute, prompt->ids, prompt->n, 0);
 	for (uint32_t i = 0; i < tokens; i++) {
 		id = sample(logits, vocabulary, &sampling, i, scratch);
 		recorder->token = first + i;
-		step(compute, &id, 1, prompt->n + i, logits);
+		logits = step(compute, &id, 1, prompt->n + i);
 	}
 	sample_scratch_close(scratch);
-	free(logits);
 }
 
 void

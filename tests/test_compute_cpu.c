@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/forward_copy.h"
 #include "tests/golden.h"
 #include "worker/cpu_compute.h"
 
@@ -96,7 +97,8 @@ feed(struct run *run, uint32_t from, uint32_t to, uint32_t step)
 	for (uint32_t at = from; at < to; at += step) {
 		uint32_t n = to - at < step ? to - at : step;
 
-		if (compute_cpu.forward(run->compute, ids + at, n, at, run->logits, &err) < 0)
+		if (forward_copy(&compute_cpu, run->compute, &golden.model, ids + at, n, at,
+				 run->logits, &err) < 0)
 			fail_msg("%s", err.text);
 	}
 }
@@ -182,7 +184,7 @@ logits_can_be_left_out(void **state)
 	run_open(&with, NULL, 2);
 	run_open(&without, NULL, 2);
 	feed(&with, 0, 20, 20);
-	assert_int_equal(compute_cpu.forward(without.compute, ids, 20, 0, NULL, &err), 0);
+	assert_int_equal(compute_cpu.forward(without.compute, ids, 20, 0, NULL, NULL, &err), 0);
 	assert_memory_equal(with.config.kv, without.config.kv, with.kv_bytes);
 	run_close(&without);
 	run_close(&with);
@@ -284,12 +286,12 @@ asks_for_the_chosen_experts_and_touches_no_other(void **state)
 
 	needs.n = 0;
 	needs.fail_at = model->n_layers - 1;
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, &err), -ECANCELED);
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, NULL, &err), -ECANCELED);
 	assert_non_null(strstr(err.text, "layer"));
 	/* The places of these five tokens are right by now. */
 	compute_cpu.ask(run.compute, false);
 	needs.n = 0;
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, &err), 0);
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 5, 0, NULL, NULL, &err), 0);
 	assert_int_equal(needs.n, 0);
 	free(counts);
 	free(run.config.places);
@@ -306,15 +308,17 @@ refuses_a_call_that_makes_no_sense(void **state)
 
 	(void)state;
 	run_open(&run, NULL, 1);
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 0, 0, NULL, &err), -EINVAL);
-	assert_int_equal(compute_cpu.forward(run.compute, ids, COMPUTE_BATCH + 1, 0, NULL, &err),
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 0, 0, NULL, NULL, &err), -EINVAL);
+	assert_int_equal(
+	    compute_cpu.forward(run.compute, ids, COMPUTE_BATCH + 1, 0, NULL, NULL, &err), -EINVAL);
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 2, CONTEXT - 1, NULL, NULL, &err),
 			 -EINVAL);
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 2, CONTEXT - 1, NULL, &err),
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 1, UINT32_MAX, NULL, NULL, &err),
 			 -EINVAL);
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 1, UINT32_MAX, NULL, &err), -EINVAL);
-	assert_int_equal(compute_cpu.forward(run.compute, bad, 2, 0, NULL, &err), -EINVAL);
+	assert_int_equal(compute_cpu.forward(run.compute, bad, 2, 0, NULL, NULL, &err), -EINVAL);
 	assert_string_equal(err.text, "token id 517, want below 517");
-	assert_int_equal(compute_cpu.forward(run.compute, ids, 1, CONTEXT - 1, NULL, &err), 0);
+	assert_int_equal(compute_cpu.forward(run.compute, ids, 1, CONTEXT - 1, NULL, NULL, &err),
+			 0);
 	run_close(&run);
 }
 

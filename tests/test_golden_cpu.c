@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/clock.h"
+#include "tests/forward_copy.h"
 #include "tests/golden.h"
 #include "worker/cpu_compute.h"
 
@@ -66,7 +67,8 @@ forward(struct run *run, const uint32_t *ids, uint32_t n, uint32_t pos)
 {
 	struct error err = { "" };
 
-	if (compute_cpu.forward(run->compute, ids, n, pos, run->logits, &err) < 0)
+	if (forward_copy(&compute_cpu, run->compute, &run->golden.model, ids, n, pos, run->logits,
+			 &err) < 0)
 		fail_msg("%s", err.text);
 }
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "common/clock.h"
+#include "tests/forward_copy.h"
 #include "tests/gpu.h"
 
 #define CONTEXT 600u
@@ -48,7 +49,7 @@ static void
 forward(struct gpu_model *m, const uint32_t *ids, uint32_t n, uint32_t pos, float *logits)
 {
 	struct error err = { "" };
-	int rc = compute_cuda.forward(m->compute, ids, n, pos, logits, &err);
+	int rc = forward_copy(&compute_cuda, m->compute, &m->model, ids, n, pos, logits, &err);
 
 	if (rc < 0)
 		print_error("%s\n", err.text);
@@ -317,13 +318,15 @@ tokens_out_of_range_are_refused(void **state)
 
 	(void)state;
 	gpu_model_open(&m, device, ODD, CONTEXT, false, NULL, NULL);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 0, 0, NULL, &err), -EINVAL);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, COMPUTE_BATCH + 1, 0, NULL, &err),
+	assert_int_equal(compute_cuda.forward(m.compute, ids, 0, 0, NULL, NULL, &err), -EINVAL);
+	assert_int_equal(
+	    compute_cuda.forward(m.compute, ids, COMPUTE_BATCH + 1, 0, NULL, NULL, &err), -EINVAL);
+	assert_int_equal(compute_cuda.forward(m.compute, ids, 1, CONTEXT, NULL, NULL, &err),
 			 -EINVAL);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 1, CONTEXT, NULL, &err), -EINVAL);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 2, UINT32_MAX, NULL, &err), -EINVAL);
+	assert_int_equal(compute_cuda.forward(m.compute, ids, 2, UINT32_MAX, NULL, NULL, &err),
+			 -EINVAL);
 	ids[0] = m.model.vocabulary;
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 1, 0, NULL, &err), -EINVAL);
+	assert_int_equal(compute_cuda.forward(m.compute, ids, 1, 0, NULL, NULL, &err), -EINVAL);
 	ids[0] = 0;
 	forward(&m, ids, 1, CONTEXT - 1, NULL);
 	gpu_model_close(&m);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/forward_copy.h"
 #include "tests/gpu.h"
 #include "worker/staging.h"
 
@@ -57,7 +58,7 @@ forward(struct gpu_model *m, const uint32_t *ids, uint32_t n, uint32_t pos, floa
 {
 	struct error err = { "" };
 
-	if (compute_cuda.forward(m->compute, ids, n, pos, logits, &err) < 0)
+	if (forward_copy(&compute_cuda, m->compute, &m->model, ids, n, pos, logits, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -123,7 +124,8 @@ needed_experts_are_asked_for_and_a_failure_ends_the_forward(void **state)
 	a = malloc(m.model.vocabulary * sizeof(*a));
 	b = malloc(m.model.vocabulary * sizeof(*b));
 	prompt(&m, ids);
-	assert_int_equal(compute_cuda.forward(m.compute, ids, 3, 0, a, &err), -ECANCELED);
+	assert_int_equal(forward_copy(&compute_cuda, m.compute, &m.model, ids, 3, 0, a, &err),
+			 -ECANCELED);
 	assert_int_equal(needs.calls, 2);
 	assert_true(needs.in_order);
 	needs.calls = needs.fail_at = 0;

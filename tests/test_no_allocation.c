@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "tests/forward_copy.h"
 #include "tests/need_stage.h"
 #include "worker/journal.h"
 #include "worker/sample.h"
@@ -66,7 +67,8 @@ one_token(struct journal *journal, struct sample_scratch *scratch, uint32_t pos,
 	assert_int_equal(upstream_look(&stage.upstream, &stage.err), 0);
 	assert_false(table_choose(&stage.table, SLOT_POLICY_MAX));
 	assert_int_equal(table_moved(&stage.table, &stage.err), 0);
-	assert_int_equal(compute_cpu.forward(stage.compute, id, 1, pos, stage.logits, &stage.err),
+	assert_int_equal(forward_copy(&compute_cpu, stage.compute, &stage.model, id, 1, pos,
+				      stage.logits, &stage.err),
 			 0);
 	journal_append(journal, id, 1);
 	*id = sample(stage.logits, vocabulary, &sampling, pos, scratch);

@@ -55,7 +55,7 @@ run_tokens(const struct golden_model *golden, uint64_t *counts)
 			ids[i] = (uint32_t)(random >> 33) % golden->model.vocabulary;
 		}
 		assert_int_equal(compute_cpu.forward(compute, ids, COMPUTE_BATCH,
-						     batch * COMPUTE_BATCH, NULL, &err),
+						     batch * COMPUTE_BATCH, NULL, NULL, &err),
 				 0);
 	}
 	assert_int_equal(compute_cpu.usage(compute, counts), 0);

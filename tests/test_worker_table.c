@@ -173,7 +173,7 @@ forward_thread(void *arg)
 	const uint32_t ids[] = { 1, 2, 3 };
 
 	return (void *)(intptr_t)fake_compute_ops.forward(stage->attached.compute, ids, 3, 0, NULL,
-							  &stage->err);
+							  NULL, &stage->err);
 }
 
 static void

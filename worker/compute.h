@@ -50,6 +50,19 @@ struct compute_share {
 	uint64_t experts; /* so far */
 };
 
+/* What a forward is to give beside keys and values. */
+struct compute_want {
+	bool logits; /* all of them, not the greatest alone */
+};
+
+/* Of the last token. */
+struct compute_result {
+	uint32_t greatest;   /* as sample_greatest() (sample.h) has it */
+	float logit;         /* of that */
+	const float *logits; /* (vocabulary), the device's own, in host memory, until its next call;
+			      * NULL: not wanted */
+};
+
 struct compute;
 
 struct compute_ops {
@@ -64,10 +77,11 @@ struct compute_ops {
 	/* `places` changed; called between forwards. */
 	int (*places_changed)(struct compute *compute, struct error *err);
 	/* Computes tokens ids[0..n-1] at positions pos..pos+n-1 (1 <= n <= COMPUTE_BATCH, pos + n
-	 * <= context), writing their keys and values.  If logits is not NULL: vocabulary floats for
-	 * the last one, in host memory.  -errno. */
+	 * <= context), writing their keys and values.  want NULL: nothing but these, and ret is not
+	 * written.  -errno. */
 	int (*forward)(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
-		       float *logits, struct error *err);
+		       const struct compute_want *want, struct compute_result *ret,
+		       struct error *err);
 	/* Whether need_experts is called, from the next forward on (after open it is).  Where it is
 	 * not, a device is not asked in the middle of a token. */
 	void (*ask)(struct compute *compute, bool ask);

@@ -8,6 +8,7 @@
 
 #include "common/checked.h"
 #include "common/types.h"
+#include "worker/sample.h"
 
 #define LINE 64u /* bytes of a cache line */
 
@@ -51,6 +52,7 @@ lay_out(struct compute *c, const struct model *model, uint32_t context, uint32_t
 	c->needed = cpu_carve(base, &used, model->n_experts, sizeof(*c->needed));
 	c->used =
 	    cpu_carve(base, &used, (uint64_t)model->n_layers * model->n_experts, sizeof(*c->used));
+	c->logits = cpu_carve_floats(base, &used, 1, model->vocabulary);
 	c->inner = cpu_inner_carve(model, slots, base, &used);
 	c->crew.scratch = cpu_carve_floats(base, &used, threads, c->crew.scratch_stride);
 	c->scores = cpu_carve_floats(base, &used, threads, c->scores_stride);
@@ -220,23 +222,32 @@ compute_layer(struct compute *compute, struct error *err)
 
 /* The last token's logits. */
 static void
-head(struct compute *compute, float *logits)
+head(struct compute *compute)
 {
 	const struct model *model = compute->config.model;
 	float *last = compute->x + (uint64_t)(compute->n - 1) * compute->hidden_stride;
 	struct cpu_product product = { .matrix = model->tied ? &model->embedding : &model->output,
 				       .n_columns = 1,
 				       .x = &compute->normed,
-				       .y = logits };
+				       .y = compute->logits };
 
 	cpu_norm(compute, &model->output_norm, last, compute->normed.x);
 	cpu_fix(&compute->crew, &compute->normed, 0, 0, model->hidden);
 	cpu_multiply(compute, &product, 1);
 }
 
+static void
+answer(struct compute *compute, const struct compute_want *want, struct compute_result *ret)
+{
+	head(compute);
+	ret->greatest = sample_greatest(compute->logits, compute->config.model->vocabulary);
+	ret->logit = compute->logits[ret->greatest];
+	ret->logits = want->logits ? compute->logits : NULL;
+}
+
 static int
-forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, float *logits,
-	struct error *err)
+forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
+	const struct compute_want *want, struct compute_result *ret, struct error *err)
 {
 	int rc = check_call(compute, ids, n, pos, err);
 
@@ -252,8 +263,8 @@ forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, 
 		if (rc < 0)
 			return rc;
 	}
-	if (logits)
-		head(compute, logits);
+	if (want)
+		answer(compute, want, ret);
 	return 0;
 }
 

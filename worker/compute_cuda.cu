@@ -5,6 +5,9 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 
+extern "C" {
+#include "worker/sample.h"
+}
 #include "worker/cuda_compute.h"
 #include "worker/cuda_launch.cuh"
 
@@ -150,10 +153,19 @@ forward_launch(struct compute *compute, uint32_t n, bool logits, struct error *e
 			      err);
 }
 
+static void
+answer(struct compute *compute, const struct compute_want *want, struct compute_result *ret)
+{
+	compute->answered = true;
+	ret->greatest = sample_greatest(compute->logits, compute->config.model->vocabulary);
+	ret->logit = compute->logits[ret->greatest];
+	ret->logits = want->logits ? compute->logits : NULL;
+}
+
 /* What was launched before a failure is waited for too: the pinned input is used again. */
 static int
 compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
-		float *logits, struct error *err)
+		const struct compute_want *want, struct compute_result *ret, struct error *err)
 {
 	struct error ignored;
 	int r = check_tokens(compute, ids, n, pos, err), finished;
@@ -168,7 +180,7 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 		compute->input->ids[i] = ids[i];
 	if (shares(compute, n))
 		compute->input->share = cuda_sharing_begin(&compute->sharing);
-	r = forward_launch(compute, n, logits != NULL, err);
+	r = forward_launch(compute, n, want != NULL, err);
 	finished = cuda_finish(compute->stream, r ? &ignored : err);
 	if (shares(compute, n))
 		cuda_sharing_end(&compute->sharing);
@@ -176,9 +188,8 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 		r = finished;
 	if (r)
 		return r;
-	compute->answered = compute->answered || logits;
-	for (uint32_t i = 0; logits && i < compute->config.model->vocabulary; i++)
-		logits[i] = compute->logits[i];
+	if (want)
+		answer(compute, want, ret);
 	return 0;
 }
 

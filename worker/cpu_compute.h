@@ -40,6 +40,7 @@ struct compute {
 	uint64_t *used;   /* (layers, experts) how often chosen since it was asked */
 
 	uint64_t scores_stride;
+	float *logits; /* (vocabulary) */
 	float *scores; /* (threads, context) */
 };
 

@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 struct candidate {
@@ -76,10 +75,15 @@ greatest(const float *logits, uint32_t n)
 	return ret;
 }
 
-/* The first of the greatest; 0 if all are NaN.  The place is looked for only in the first piece
- * that has it. */
-static uint32_t
-greedy(const float *logits, uint32_t vocabulary)
+bool
+sampling_is_greedy(const struct sampling *sampling)
+{
+	return !(sampling->temperature > 0) || sampling->top_k == 1;
+}
+
+/* The place is looked for only in the first piece that has it. */
+uint32_t
+sample_greatest(const float *logits, uint32_t vocabulary)
 {
 	uint32_t first = 0;
 	float top = -INFINITY;
@@ -230,12 +234,12 @@ sample(const float *logits, uint32_t vocabulary, const struct sampling *sampling
 {
 	struct candidate *all = scratch->candidates;
 	float temperature = sampling->temperature;
-	uint32_t first = greedy(logits, vocabulary), n;
+	uint32_t first = sample_greatest(logits, vocabulary), n;
 	float best = logits[first];
 	double total, target;
 
 	assert(vocabulary <= scratch->room);
-	if (!(temperature > 0) || sampling->top_k == 1 || !(best > -INFINITY))
+	if (sampling_is_greedy(sampling) || !(best > -INFINITY))
 		return first;
 	n = collect(logits, vocabulary, best, temperature, all);
 	if (sampling->top_k > 0 && sampling->top_k < n) {

@@ -3,6 +3,7 @@
 #ifndef HEARTH_WORKER_SAMPLE_H
 #define HEARTH_WORKER_SAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,11 @@ struct sampling {
 struct sample_scratch; /* room for one vocabulary */
 int sample_scratch_open(struct sample_scratch **ret, uint32_t vocabulary);
 void sample_scratch_close(struct sample_scratch *scratch);
+
+/* Whether sample() gives sample_greatest(), whatever is drawn. */
+bool sampling_is_greedy(const struct sampling *sampling);
+/* The first of the greatest; NaN never wins; 0 if all are NaN. */
+uint32_t sample_greatest(const float *logits, uint32_t vocabulary);
 
 /* Order as the field has it: temperature, top-k, top-p.  Allocates nothing.  NaN never wins. */
 uint32_t sample(const float *logits, uint32_t vocabulary, const struct sampling *sampling,

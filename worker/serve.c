@@ -18,9 +18,9 @@ struct serve {
 	struct serve_config config;
 	struct link *link;
 	struct answer answer;
-	Hearth__ToWorker *asked; /* what the answer is to; NULL = idle */
-	uint64_t token_ns;       /* computing since the last token */
-	float *logits;           /* (vocabulary) */
+	Hearth__ToWorker *asked;      /* what the answer is to; NULL = idle */
+	uint64_t token_ns;            /* computing since the last token */
+	struct compute_result result; /* of the last forward that wanted one */
 	struct sample_scratch *scratch;
 	uint8_t *packed; /* (packed_bytes) */
 	size_t packed_bytes;
@@ -184,6 +184,22 @@ serve_no_number(struct serve *serve, float logit, struct error *err)
 	return serve_finish(serve, "error", wrong.text, index, err);
 }
 
+static uint32_t
+serve_pick(const struct serve *serve, float *ret_logit)
+{
+	const struct compute_result *result = &serve->result;
+	const struct answer *answer = &serve->answer;
+	uint32_t id;
+
+	*ret_logit = result->logit;
+	if (sampling_is_greedy(&answer->sampling))
+		return result->greatest;
+	id = sample(result->logits, answer->vocabulary, &answer->sampling, answer_index(answer),
+		    serve->scratch);
+	*ret_logit = result->logits[id];
+	return id;
+}
+
 static int
 serve_token(struct serve *serve, struct error *err)
 {
@@ -192,17 +208,17 @@ serve_token(struct serve *serve, struct error *err)
 	Hearth__FromWorker message = HEARTH__FROM_WORKER__INIT;
 	uint64_t begin = clock_ns();
 	const char *finish;
+	float logit;
 	int rc;
 
 	token.request = answer->request;
 	token.index = answer_index(answer);
-	token.id = sample(serve->logits, answer->vocabulary, &answer->sampling, token.index,
-			  serve->scratch);
-	if (!isfinite(serve->logits[token.id]))
-		return serve_no_number(serve, serve->logits[token.id], err);
+	token.id = serve_pick(serve, &logit);
+	if (!isfinite(logit))
+		return serve_no_number(serve, logit, err);
 	if (token.index == 0 && answer->want_logits) {
-		token.logits.data = (uint8_t *)serve->logits;
-		token.logits.len = answer->vocabulary * sizeof(*serve->logits);
+		token.logits.data = (uint8_t *)serve->result.logits;
+		token.logits.len = answer->vocabulary * sizeof(float);
 	}
 	token.compute_ns = serve->token_ns + clock_ns() - begin;
 	message.what_case = HEARTH__FROM_WORKER__WHAT_TOKEN;
@@ -227,6 +243,15 @@ serve_token(struct serve *serve, struct error *err)
 	return 0;
 }
 
+static struct compute_want
+serve_want(const struct answer *answer)
+{
+	return (struct compute_want){
+		.logits = !sampling_is_greedy(&answer->sampling) ||
+			  (answer->want_logits && answer_index(answer) == 0),
+	};
+}
+
 /* One forward, and the token that it leads to. */
 static int
 serve_step(struct serve *serve, struct error *err)
@@ -236,13 +261,14 @@ serve_step(struct serve *serve, struct error *err)
 	uint32_t left = answer->n_ids - answer->done;
 	uint32_t n = left < COMPUTE_BATCH ? left : COMPUTE_BATCH;
 	uint64_t begin = clock_ns();
+	struct compute_want want = serve_want(answer);
 	int rc;
 
 	rc =
 	    serve->config.wait_trunk != NULL ? serve->config.wait_trunk(serve->config.arg, err) : 0;
 	if (rc == 0)
 		rc = serve->config.ops->forward(serve->config.compute, ids, n, answer->done,
-						n == left ? serve->logits : NULL, err);
+						n == left ? &want : NULL, &serve->result, err);
 	if (rc == -ECANCELED)
 		return 0; /* an order, the pinner's end or leaving: the caller looks which */
 	if (rc < 0)
@@ -298,12 +324,11 @@ serve_open(struct serve **ret, const struct serve_config *config, struct error *
 		return error_set(err, -ENOMEM, "no memory for the token loop");
 	serve->config = *config;
 	serve->packed_bytes = config->vocabulary * sizeof(float) + MESSAGE_OVERHEAD;
-	serve->logits = malloc(config->vocabulary * sizeof(float));
 	serve->packed = malloc(serve->packed_bytes);
 	rc = answer_open(&serve->answer, config->context, config->vocabulary);
 	if (rc == 0)
 		rc = sample_scratch_open(&serve->scratch, config->vocabulary);
-	if (rc < 0 || serve->logits == NULL || serve->packed == NULL) {
+	if (rc < 0 || serve->packed == NULL) {
 		serve_close(serve);
 		return error_set(err, -ENOMEM,
 				 "no memory for a context of %" PRIu32
@@ -330,7 +355,6 @@ serve_close(struct serve *serve)
 		hearth__to_worker__free_unpacked(serve->asked, NULL);
 	answer_close(&serve->answer);
 	sample_scratch_close(serve->scratch);
-	free(serve->logits);
 	free(serve->packed);
 	free(serve);
 }

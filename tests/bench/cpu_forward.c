@@ -58,13 +58,14 @@ tell(struct bench *bench, const char *what, double value, const char *unit)
 /* Seconds for positions from .. to - 1, `step` a call. */
 static double
 time_tokens(struct compute *compute, const uint32_t *ids, uint32_t from, uint32_t to, uint32_t step,
-	    float *logits)
+	    const struct compute_want *want)
 {
 	uint64_t start = clock_ns();
+	struct compute_result result;
 	struct error err;
 
 	for (uint32_t at = from; at < to; at += step)
-		if (compute_cpu.forward(compute, ids + at, step, at, logits, &err) < 0)
+		if (compute_cpu.forward(compute, ids + at, step, at, want, &result, &err) < 0)
 			die(&err);
 	return (double)(clock_ns() - start) / NS_PER_SECOND;
 }
@@ -79,23 +80,22 @@ bench_tokens(struct bench *bench)
 					 .context = CONTEXT,
 					 .threads = bench->threads,
 					 .places = golden->places };
-	float *logits = calloc(golden->model.vocabulary, sizeof(*logits));
+	const struct compute_want greatest = { .logits = false };
 	uint32_t ids[CONTEXT];
 	struct compute *compute;
 	struct error err = { "no memory" };
 
 	config.kv = malloc(compute_cpu.kv_bytes(config.model, CONTEXT));
-	if (!logits || !config.kv || compute_cpu.open(&compute, &config, &err) < 0)
+	if (!config.kv || compute_cpu.open(&compute, &config, &err) < 0)
 		die(&err);
 	for (uint32_t i = 0; i < CONTEXT; i++)
 		ids[i] = i * 7919 % golden->model.vocabulary;
 	tell(bench, "a prompt", PROMPT / time_tokens(compute, ids, 0, PROMPT, PROMPT, NULL),
 	     "tokens/s");
-	tell(bench, "decode", DECODED / time_tokens(compute, ids, PROMPT, CONTEXT, 1, logits),
+	tell(bench, "decode", DECODED / time_tokens(compute, ids, PROMPT, CONTEXT, 1, &greatest),
 	     "tokens/s");
 	compute_cpu.close(compute);
 	free(config.kv);
-	free(logits);
 }
 
 /* Seconds that the process's threads ran. */

@@ -259,7 +259,7 @@ place_some_in_slots(const struct model *m, uint32_t percent, struct expert_place
 /* Median over `steps` forwards of n tokens from pos on, in ms. */
 static double
 time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_t pos,
-	     uint32_t steps, float *logits)
+	     uint32_t steps, const struct compute_want *want, struct compute_result *ret)
 {
 	static double ms[STEPS_MAX];
 	uint32_t ids[COMPUTE_BATCH];
@@ -270,7 +270,7 @@ time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_
 			ids[i] =
 			    (uint32_t)((gpu_random(&seed) + 1) * 0.499f * (float)m->vocabulary);
 		begin = clock_ns();
-		must(compute_cuda.forward(compute, ids, n, pos, logits, &err));
+		must(compute_cuda.forward(compute, ids, n, pos, want, ret, &err));
 		ms[s] = (double)(clock_ns() - begin) / 1e6;
 	}
 	return figures_median(ms, steps);
@@ -373,13 +373,14 @@ tell_share(const struct compute *compute)
 
 static void
 time_contexts(struct compute *compute, const struct model *m, const struct words *words,
-	      const struct bench_rates *rates, float *logits)
+	      const struct bench_rates *rates, struct compute_result *ret)
 {
 	double position = (double)compute_cuda.kv_bytes(m, m->context) / m->context;
+	const struct compute_want all = { .logits = true };
 
 	for (uint32_t i = 0; i < words->n_contexts; i++) {
 		uint32_t context = words->contexts[i];
-		double ms = time_forward(compute, m, 1, context, (uint32_t)words->steps, logits);
+		double ms = time_forward(compute, m, 1, context, (uint32_t)words->steps, &all, ret);
 		struct bench_traffic traffic;
 		double least;
 
@@ -399,20 +400,18 @@ static void
 time_all(struct compute *compute, const struct model *m, const struct words *words,
 	 const struct bench_rates *rates)
 {
-	float *logits = calloc(m->vocabulary, sizeof(*logits));
+	struct compute_result result = { .logits = NULL };
 	uint32_t steps = (uint32_t)words->steps;
 
-	if (!logits)
-		abort();
 	printf("one token, launches, at %-6u %8.3f ms\n", words->contexts[0],
-	       time_forward(compute, m, 1, words->contexts[0], steps, NULL));
-	time_contexts(compute, m, words, rates, logits);
-	printf(
-	    "64 tokens at %-6u %8.3f ms\n", words->longest,
-	    time_forward(compute, m, COMPUTE_BATCH, words->longest, steps < 5 ? steps : 5, NULL));
-	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", logits[0], logits[1],
-	       (uint64_t)XXH3_64bits(logits, m->vocabulary * sizeof(*logits)));
-	free(logits);
+	       time_forward(compute, m, 1, words->contexts[0], steps, NULL, NULL));
+	time_contexts(compute, m, words, rates, &result);
+	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", result.logits[0],
+	       result.logits[1],
+	       (uint64_t)XXH3_64bits(result.logits, m->vocabulary * sizeof(float)));
+	printf("64 tokens at %-6u %8.3f ms\n", words->longest,
+	       time_forward(compute, m, COMPUTE_BATCH, words->longest, steps < 5 ? steps : 5, NULL,
+			    NULL));
 }
 
 int

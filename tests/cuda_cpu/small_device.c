@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "tests/cuda_cpu/cuda_cpu.h"
+#include "tests/forward_copy.h"
 #include "tests/gpu_attend.h"
 
 #define MODEL "tests/data/odd-shapes.gguf"
@@ -79,7 +80,8 @@ a_model_runs_with_64_kib_a_block(void **state)
 	for (int i = 0; i < 2; i++) {
 		logits[i] = calloc(m.model.vocabulary, sizeof(float));
 		cuda_cpu_shared(i ? LEAST : MOST);
-		assert_int_equal(compute_cuda.forward(m.compute, ids, TOKENS, 0, logits[i], &err),
+		assert_int_equal(forward_copy(&compute_cuda, m.compute, &m.model, ids, TOKENS, 0,
+					      logits[i], &err),
 				 0);
 	}
 	cuda_cpu_shared(MOST);

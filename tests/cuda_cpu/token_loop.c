@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/cuda_cpu/cuda_cpu.h"
+#include "tests/forward_copy.h"
 #include "tests/gpu.h"
 
 #define MODEL "tests/data/odd-shapes.gguf"
@@ -33,7 +34,7 @@ a_token_is_one_graph_and_one_wait_and_allocates_nothing(void **state)
 
 		if (i == 2)
 			before = cuda_cpu_counts();
-		if (compute_cuda.forward(m.compute, &id, 1, i, logits, &err) < 0)
+		if (forward_copy(&compute_cuda, m.compute, &m.model, &id, 1, i, logits, &err) < 0)
 			fail_msg("%s", err.text);
 	}
 	after = cuda_cpu_counts();
