@@ -6,12 +6,21 @@
 
 #include "worker/sample.h"
 
+static uint32_t
+bits_of(float x)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
 static void
 check_greatest(const struct compute_result *result, uint32_t vocabulary)
 {
 	uint32_t id = sample_greatest(result->logits, vocabulary);
 
-	if (result->greatest == id && memcmp(&result->logit, &result->logits[id], 4) == 0)
+	if (result->greatest == id && bits_of(result->logit) == bits_of(result->logits[id]))
 		return;
 	fprintf(stderr, "the greatest is %u with %g, want %u with %g\n", result->greatest,
 		(double)result->logit, id, (double)result->logits[id]);

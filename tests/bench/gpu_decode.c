@@ -406,6 +406,8 @@ time_all(struct compute *compute, const struct model *m, const struct words *wor
 	printf("one token, launches, at %-6u %8.3f ms\n", words->contexts[0],
 	       time_forward(compute, m, 1, words->contexts[0], steps, NULL, NULL));
 	time_contexts(compute, m, words, rates, &result);
+	if (!result.logits)
+		abort();
 	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", result.logits[0],
 	       result.logits[1],
 	       (uint64_t)XXH3_64bits(result.logits, m->vocabulary * sizeof(float)));
