@@ -1,13 +1,10 @@
-/* compute.h on a GPU.  A forward is one copy in, a sequence of launches, one copy out and one wait;
- * for a single token the whole of it is a graph, captured behind the first token that was computed
- * without.  While need_experts is asked, forwards are launched layer by layer, each layer's experts
- * behind what it says. */
+/* compute.h on a GPU.  A forward is one copy in, a sequence of launches, a copy out where logits
+ * are wanted, and one wait; for a single token the whole of it is a graph, captured behind the
+ * first token that was computed without.  While need_experts is asked, forwards are launched layer
+ * by layer, each layer's experts behind what it says. */
 #include <cuda_runtime.h>
 #include <errno.h>
 
-extern "C" {
-#include "worker/sample.h"
-}
 #include "worker/cuda_compute.h"
 #include "worker/cuda_launch.cuh"
 
@@ -18,15 +15,15 @@ shares(const struct compute *compute, uint32_t tokens)
 	return compute->sharing.cpu && compute->common && !compute->asks && tokens == 1;
 }
 
-/* Copy in, launches, copy out. */
+/* Copy in, launches. */
 static int
-launch(struct compute *compute, uint32_t tokens, bool logits, struct error *err)
+launch(struct compute *compute, uint32_t tokens, bool result, struct error *err)
 {
 	struct cuda_step step = { &compute->config,
 				  &compute->scratch,
 				  compute->stream,
 				  tokens,
-				  logits,
+				  result ? compute->greatest : NULL,
 				  compute->asks ? &compute->asking : NULL,
 				  shares(compute, tokens) ? &compute->sharing : NULL };
 	int r = cuda_check(cudaMemcpyAsync(compute->scratch.input, compute->input,
@@ -34,14 +31,7 @@ launch(struct compute *compute, uint32_t tokens, bool logits, struct error *err)
 					   compute->stream),
 			   "copying the tokens", err);
 
-	if (!r)
-		r = cuda_step_launch(&step, err);
-	if (!r && logits)
-		r = cuda_check(cudaMemcpyAsync(compute->logits, compute->scratch.logits.at,
-					       compute->config.model->vocabulary * sizeof(float),
-					       cudaMemcpyDeviceToHost, compute->stream),
-			       "copying the logits", err);
-	return r;
+	return r ? r : cuda_step_launch(&step, err);
 }
 
 /* Relaxed: other threads may register memory meanwhile. */
@@ -140,12 +130,12 @@ check_tokens(const struct compute *compute, const uint32_t *ids, uint32_t n, uin
 }
 
 static int
-forward_launch(struct compute *compute, uint32_t n, bool logits, struct error *err)
+forward_launch(struct compute *compute, uint32_t n, bool result, struct error *err)
 {
 	int r = 0;
 
-	if (compute->asks || n != 1 || !logits || !compute->answered)
-		return launch(compute, n, logits, err);
+	if (compute->asks || n != 1 || !result || !compute->answered)
+		return launch(compute, n, result, err);
 	if (!compute->token)
 		r = capture_token(compute, err);
 	return r ? r
@@ -153,12 +143,21 @@ forward_launch(struct compute *compute, uint32_t n, bool logits, struct error *e
 			      err);
 }
 
+static int
+copy_logits(struct compute *compute, struct error *err)
+{
+	return cuda_check(cudaMemcpyAsync(compute->logits, compute->scratch.logits.at,
+					  compute->config.model->vocabulary * sizeof(float),
+					  cudaMemcpyDeviceToHost, compute->stream),
+			  "copying the logits", err);
+}
+
 static void
 answer(struct compute *compute, const struct compute_want *want, struct compute_result *ret)
 {
 	compute->answered = true;
-	ret->greatest = sample_greatest(compute->logits, compute->config.model->vocabulary);
-	ret->logit = compute->logits[ret->greatest];
+	ret->greatest = compute->greatest->id;
+	ret->logit = compute->greatest->logit;
 	ret->logits = want->logits ? compute->logits : NULL;
 }
 
@@ -181,6 +180,8 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 	if (shares(compute, n))
 		compute->input->share = cuda_sharing_begin(&compute->sharing);
 	r = forward_launch(compute, n, want != NULL, err);
+	if (!r && want && want->logits)
+		r = copy_logits(compute, err);
 	finished = cuda_finish(compute->stream, r ? &ignored : err);
 	if (shares(compute, n))
 		cuda_sharing_end(&compute->sharing);

@@ -10,12 +10,13 @@
 struct compute {
 	struct compute_config config;
 	struct cuda_scratch scratch;
-	void *memory;             /* scratch's */
-	struct cuda_input *input; /* pinned */
-	float *logits;            /* pinned, (vocabulary) */
+	void *memory;                   /* scratch's */
+	struct cuda_input *input;       /* pinned */
+	float *logits;                  /* pinned, (vocabulary) */
+	struct cuda_greatest *greatest; /* pinned */
 	cudaStream_t stream;
-	cudaGraphExec_t token; /* one token with logits; NULL: not captured yet */
-	bool answered;         /* a forward has given logits */
+	cudaGraphExec_t token; /* one token with its greatest logit; NULL: not captured yet */
+	bool answered;         /* a forward has given a result */
 	bool asks;             /* need_experts */
 	struct cuda_asking asking;
 	struct cuda_sharing sharing;

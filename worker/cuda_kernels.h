@@ -195,6 +195,26 @@ int cuda_experts_in(void *stream, const struct cuda_moe *moe, uint32_t tokens, s
  * cuda_experts_in. */
 int cuda_experts_out(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct error *err);
 
+/* The first of the greatest of a row of logits, as sample_greatest() (sample.h) has it. */
+struct cuda_greatest {
+	uint32_t id;
+	float logit;
+};
+
+#define CUDA_GREATEST_PART 2048u /* logits, of a block */
+#define CUDA_GREATEST_PARTS(vocabulary) \
+	(((vocabulary) + CUDA_GREATEST_PART - 1) / CUDA_GREATEST_PART)
+
+struct cuda_pick {
+	struct cuda_rows logits; /* (1, vocabulary), at a multiple of 16 */
+	uint32_t vocabulary;
+	unsigned long long *parts; /* CUDA_GREATEST_PARTS(vocabulary) */
+	uint32_t *arrived;         /* 0 between launches */
+	struct cuda_greatest *ret; /* where the host reads it too */
+};
+
+int cuda_pick_greatest(void *stream, const struct cuda_pick *pick, struct error *err);
+
 /* Waits for all that was launched.  -EIO: some of it failed. */
 int cuda_finish(void *stream, struct error *err);
 

@@ -132,6 +132,10 @@ open_memory(struct compute *compute, struct error *err)
 		    cudaMallocHost(&compute->logits, config->model->vocabulary * sizeof(float)),
 		    "cudaMallocHost", err);
 	if (!r)
+		r = cuda_check(cudaHostAlloc(&compute->greatest, sizeof *compute->greatest,
+					     cudaHostAllocMapped),
+			       "cudaHostAlloc", err);
+	if (!r)
 		*compute->input = {};
 	if (!r)
 		cuda_scratch_plan(config->model, (uint8_t *)compute->memory, &compute->scratch);
@@ -175,6 +179,7 @@ cuda_compute_close(struct compute *compute)
 		cuda_sharing_close(&compute->sharing);
 		cudaFreeHost(compute->used);
 		cudaFreeHost(compute->asking.chosen);
+		cudaFreeHost(compute->greatest);
 		cudaFreeHost(compute->logits);
 		cudaFreeHost(compute->input);
 		cudaFree(compute->memory);

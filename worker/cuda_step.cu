@@ -66,6 +66,8 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->router = take_rows(base, &used, batch, model->n_experts);
 	ret->act = take_vectors(base, &used, chosen, model->expert_width);
 	ret->logits = take_rows(base, &used, 1, model->vocabulary);
+	ret->parts = (unsigned long long *)take(
+	    base, &used, CUDA_GREATEST_PARTS((uint64_t)model->vocabulary) * sizeof *ret->parts);
 	ret->chosen = (uint32_t *)take(base, &used, chosen * sizeof *ret->chosen);
 	ret->used = (unsigned long long *)take(
 	    base, &used, (uint64_t)model->n_layers * model->n_experts * sizeof *ret->used);
@@ -77,6 +79,7 @@ cuda_scratch_plan(const struct model *model, uint8_t *base, struct cuda_scratch 
 	ret->at_once = tokens_at_once(model);
 	ret->route_arrived = (uint32_t *)take(base, &used, batch * sizeof *ret->route_arrived);
 	ret->share_arrived = (uint32_t *)take(base, &used, sizeof *ret->share_arrived);
+	ret->parts_arrived = (uint32_t *)take(base, &used, sizeof *ret->parts_arrived);
 	ret->given = (uint32_t *)take(base, &used, model->top_k * sizeof *ret->given);
 	ret->met = (unsigned long long *)take(base, &used, sizeof *ret->met);
 	ret->attend_arrived = (uint32_t *)take(
@@ -314,6 +317,8 @@ head(const struct cuda_step *step, struct error *err)
 	const struct cuda_scratch *scratch = step->scratch;
 	const struct cuda_norm norm = norm_of(step, &model->output_norm);
 	struct cuda_rows last = scratch->h;
+	const struct cuda_pick pick = { scratch->logits, model->vocabulary, scratch->parts,
+					scratch->parts_arrived, step->greatest };
 	struct cuda_matrices output = {};
 	int r;
 
@@ -322,8 +327,10 @@ head(const struct cuda_step *step, struct error *err)
 	output.n = 1;
 	output.columns = model->hidden;
 	r = cuda_normed(step->stream, last, &norm, model->hidden, scratch->x, 1, err);
-	return r ? r
-		 : cuda_multiply(step->stream, &output, scratch->x, scratch->logits, false, 1, err);
+	if (!r)
+		r = cuda_multiply(step->stream, &output, scratch->x, scratch->logits, false, 1,
+				  err);
+	return r ? r : cuda_pick_greatest(step->stream, &pick, err);
 }
 
 int
@@ -339,7 +346,7 @@ cuda_step_launch(const struct cuda_step *step, struct error *err)
 		if (!r)
 			r = experts(step, i, err);
 	}
-	if (!r && step->logits)
+	if (!r && step->greatest)
 		r = head(step, err);
 	return r;
 }

@@ -16,6 +16,7 @@ struct cuda_scratch {
 	struct cuda_vectors x, attended; /* the same */
 	struct cuda_vectors act;         /* (COMPUTE_BATCH * top_k) */
 	struct cuda_rows logits;         /* (1) */
+	unsigned long long *parts;       /* CUDA_GREATEST_PARTS(vocabulary) */
 	uint32_t *chosen;                /* (COMPUTE_BATCH, top_k) */
 	unsigned long long *used;        /* (layers, experts) how often chosen */
 	float *weights;
@@ -26,6 +27,7 @@ struct cuda_scratch {
 	uint32_t *attend_arrived; /* of the splits; 0 between launches, as route_arrived */
 	uint32_t *route_arrived;  /* (COMPUTE_BATCH) */
 	uint32_t *share_arrived;  /* (1), the same */
+	uint32_t *parts_arrived;  /* (1), the same */
 	uint32_t *given;          /* (top_k) */
 	unsigned long long *met;  /* (1) */
 	uint32_t at_once;         /* tokens that partial has room for */
@@ -49,7 +51,9 @@ struct cuda_step {
 	const struct cuda_scratch *scratch;
 	void *stream;
 	uint32_t tokens;
-	bool logits; /* of the last token, to scratch->logits */
+	/* Pinned: the greatest logit of the last token; all go to scratch->logits.  NULL: no
+	 * logits. */
+	struct cuda_greatest *greatest;
 	/* Ask config->need_experts before a layer's experts; waits for the device there.  NULL: do
 	 * not. */
 	const struct cuda_asking *asking;
