@@ -92,7 +92,8 @@ template <uint32_t DEPTH> struct stream {
 	uint32_t slot;                       /* of the ring: the oldest piece, or the next */
 };
 
-/* The next piece starts on its way as one group of copies, empty behind the last. */
+/* The next piece starts on its way as one group of copies, empty behind the last; and the same of
+ * the warp's next tile into the second cache, so that memory has work while the ring is full. */
 template <uint32_t DEPTH>
 static __device__ __forceinline__ void
 piece_load(stream<DEPTH> &s)
@@ -104,6 +105,8 @@ piece_load(stream<DEPTH> &s)
 	uint8_t *to = (uint8_t *)s.ring[s.slot] + 16 * (threadIdx.x % 32);
 
 	static_assert(PIECE % 512 == 0, "each lane copies as much");
+	if (threadIdx.x % 32 == 0 && s.pos < s.end && s.end - s.pos > s.step)
+		prefetch_bytes(from + s.step_bytes, min(left, CHUNK) * TILE);
 	if (s.pos < s.end && left >= CHUNK) {
 #pragma unroll
 		for (uint32_t i = 0; i < PIECE; i += 512)
