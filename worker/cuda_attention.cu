@@ -191,6 +191,19 @@ attend(const struct cuda_attention *a, const struct cuda_input *in, uint32_t tok
 	return r;
 }
 
+extern "C" void
+cuda_attend_soon(const struct cuda_attention *a, const struct cuda_input *in, struct cuda_soon *ret)
+{
+	ret->in = in;
+	ret->keys = a->keys;
+	ret->values = a->values;
+	ret->groups = CUDA_KV_GROUPS(a->head_dim);
+	ret->head_tiles = (uint64_t)CUDA_KV_TILES(a->context) * ret->groups;
+	ret->kv_heads = a->kv_heads;
+	ret->splits_most = splits_most(lines_of(a->heads, a->kv_heads, a->head_dim));
+	ret->n_tiles = SPLIT_LEAST / CUDA_KV_TILE;
+}
+
 extern "C" int
 cuda_attend(void *stream, const struct cuda_attention *a, const struct cuda_input *in,
 	    uint32_t tokens, struct error *err)

@@ -93,10 +93,12 @@ int cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *nor
 int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
 		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
 
-/* to[t] = matrices * (from[t], normed). */
+struct cuda_soon;
+
+/* to[t] = matrices * (from[t], normed); asks for `soon` (NULL: nothing) meanwhile. */
 int cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 			 const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
-			 struct error *err);
+			 const struct cuda_soon *soon, struct error *err);
 
 /* Keys and values of a layer, (kv_heads, CUDA_KV_TILES(context), CUDA_KV_GROUPS(head_dim)) tiles
  * each.  A tile has 32 columns of 32 positions in fixed point, two bytes a column and a unit for
@@ -117,6 +119,16 @@ struct cuda_kv_tile {
 #define CUDA_KV_TILES(context) (((context) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 #define CUDA_KV_GROUPS(head_dim) (((head_dim) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 
+/* Keys and values that cuda_attend reads first, for one token: of each split of the context the
+ * first tiles.  Who asks for them while memory has nothing else to do spares it a wait. */
+struct cuda_soon {
+	const struct cuda_input *in;
+	const struct cuda_kv_tile *keys, *values;
+	uint64_t head_tiles;           /* from a head's to the next one's */
+	uint32_t kv_heads, groups;     /* groups: of 32 columns, side by side */
+	uint32_t splits_most, n_tiles; /* of each split */
+};
+
 struct cuda_attention {
 	uint32_t heads, kv_heads, head_dim, context;
 	float epsilon;
@@ -134,6 +146,10 @@ uint64_t cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_di
 			     uint32_t at_once);
 uint64_t cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
 			     uint32_t at_once);
+
+/* What cuda_attend reads first, of one token. */
+void cuda_attend_soon(const struct cuda_attention *a, const struct cuda_input *in,
+		      struct cuda_soon *ret);
 
 /* Norm over each head of q and k, rotary, keys and values to the cache at in->pos on, and q against
  * the cache to a->out. */

@@ -3,6 +3,7 @@
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_many.cuh"
 #include "worker/cuda_plan.cuh"
+#include "worker/cuda_soon.cuh"
 #include "worker/cuda_units.cuh"
 
 #define WARPS 8u
@@ -81,6 +82,7 @@ struct multiply {
 	struct cuda_plan plan;
 	struct cuda_vectors from; /* with a norm: of rows only */
 	struct cuda_norm norm;
+	struct cuda_soon soon;
 	struct cuda_rows to;
 	bool add;
 };
@@ -108,6 +110,8 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 	if constexpr (NORM) {
 		float *x = (float *)(multiply_memory + p.plan.floats_at);
 
+		if (p.soon.in)
+			soon_ask(p.soon);
 		row_norm(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
 			 (float *)(multiply_memory + p.plan.own_at),
 			 p.plan.fixed ? multiply_memory : NULL, p.plan.floats ? x : NULL);
@@ -190,13 +194,15 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ve
 extern "C" int
 cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
-		     struct error *err)
+		     const struct cuda_soon *soon, struct error *err)
 {
 	struct multiply p = {};
 
 	p.m = *matrices;
 	p.from.rows = from;
 	p.norm = *norm;
+	if (soon)
+		p.soon = *soon;
 	p.to = to;
 	return rows_of(matrices) < TWO_FROM ? multiply_launch<1, true>(stream, &p, tokens, err)
 					    : multiply_launch<2, true>(stream, &p, tokens, err);

@@ -6,16 +6,10 @@
 #include "worker/cuda_attend.cuh"
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_heads.cuh"
+#include "worker/cuda_soon.cuh"
 
-#define SPLIT_LEAST 256u /* positions: a tile for each of 8 warps */
 #define SPLITS_MAX 128u
 #define SUMS_ROW (32 * CHUNK + 8) /* floats: heads begin at different banks */
-
-static __host__ __device__ constexpr uint32_t
-up(uint32_t n, uint32_t by)
-{
-	return (n + by - 1) / by;
-}
 
 /* Of one (token, head, 128 columns, split): the values' sum not yet divided, and before all of
  * them, as pairs, the greatest score and the sum of exp2(score - greatest). */
@@ -59,10 +53,9 @@ split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, b
 	uint32_t group = a.heads / a.kv_heads, n_tiles = up(group, HEADS);
 	uint32_t n_chunks = up(a.head_dim, 32 * CHUNK), length = pos + 1;
 	uint32_t line = blockIdx.x / n_chunks, tile = line % n_tiles;
-	uint32_t positions = up(up(length, most), CUDA_KV_TILE) * CUDA_KV_TILE;
+	uint32_t positions = split_positions(length, most);
 	split ret;
 
-	positions = max(positions, SPLIT_LEAST);
 	ret.token = token;
 	ret.pos = pos;
 	ret.kv_head = line / n_tiles;

@@ -157,14 +157,16 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 /* To qkv.  A batch is normed once, not by every block that has rows. */
 static int
 multiply_normed(const struct cuda_step *step, const struct cuda_matrices *qkv,
-		const struct cuda_norm *norm, struct error *err)
+		const struct cuda_norm *norm, const struct cuda_attention *next, struct error *err)
 {
 	const struct cuda_scratch *scratch = step->scratch;
+	struct cuda_soon soon;
 	int r;
 
+	cuda_attend_soon(next, scratch->input, &soon);
 	if (step->tokens == 1)
 		return cuda_multiply_normed(step->stream, qkv, scratch->h, norm, scratch->qkv, 1,
-					    err);
+					    &soon, err);
 	r = cuda_normed(step->stream, scratch->h, norm, qkv->columns, scratch->x, step->tokens,
 			err);
 	return r ? r
@@ -190,7 +192,7 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	out.of[0] = trunk_matrix(step->config, &layer->out);
 	out.n = 1;
 	out.columns = layer->out.columns;
-	r = multiply_normed(step, &qkv, &norm, err);
+	r = multiply_normed(step, &qkv, &norm, &a, err);
 	if (!r)
 		r = cuda_attend(step->stream, &a, scratch->input, step->tokens, err);
 	if (!r)
