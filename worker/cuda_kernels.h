@@ -178,8 +178,18 @@ struct cuda_share {
 	uint32_t layer, layers;
 };
 
+/* Bytes of device memory that kernels behind read whatever is chosen. */
+struct cuda_bytes {
+	const void *at;
+	uint64_t n;
+};
+
+#define CUDA_MOE_SOON 4u
+
 struct cuda_moe {
 	struct cuda_share share;
+	struct cuda_bytes
+	    soon[CUDA_MOE_SOON];           /* cuda_route asks for them; of those not used n is 0 */
 	const struct expert_place *places; /* (experts), of this layer */
 	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
 	uint32_t type[N_ROLES];

@@ -90,10 +90,10 @@ static __device__ __forceinline__ void
 prefetch_bytes(const void *from, uint32_t bytes)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-	asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-			 __cvta_generic_to_global(from)),
-		     "r"(bytes)
-		     : "memory");
+	asm volatile(
+	    "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
+	    "r"(bytes)
+	    : "memory");
 #else
 	(void)from;
 	(void)bytes;

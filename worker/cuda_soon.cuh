@@ -42,4 +42,21 @@ soon_ask(const struct cuda_soon &soon)
 	}
 }
 
+#define SOON_PIECE (32u << 10)
+
+/* The same of plain bytes: a piece of each range by one thread, in all warps alike. */
+static __device__ __forceinline__ void
+bytes_ask(const struct cuda_bytes &soon)
+{
+	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+	uint32_t beside = (0u - (uint32_t)(uintptr_t)soon.at) % 16;
+	const uint8_t *at = (const uint8_t *)soon.at + beside;
+	uint64_t n = soon.n < beside + 16 ? 0 : (soon.n - beside) / 16 * 16;
+	uint64_t step = (uint64_t)gridDim.x * blockDim.x * SOON_PIECE;
+
+	for (uint64_t i = (uint64_t)(blockIdx.x + gridDim.x * (warp + warps * lane)) * SOON_PIECE;
+	     i < n; i += step)
+		prefetch_bytes(at + i, (uint32_t)(n - i < SOON_PIECE ? n - i : SOON_PIECE));
+}
+
 #endif

@@ -224,6 +224,34 @@ share_of(const struct cuda_step *step, uint32_t layer)
 	return share;
 }
 
+#define HEAD_SOON (16u << 20) /* bytes: what memory delivers while a layer's experts are chosen */
+
+static struct cuda_bytes
+bytes_of(const struct cuda_step *step, const struct matrix *matrix)
+{
+	return cuda_bytes{ trunk_at(step->config, matrix), matrix->bytes };
+}
+
+/* What comes behind a layer's experts. */
+static void
+soon_of(const struct cuda_step *step, uint32_t layer, struct cuda_bytes (&ret)[CUDA_MOE_SOON])
+{
+	const struct model *model = step->config->model;
+
+	if (layer + 1 < model->n_layers) {
+		const struct model_layer *next = &model->layers[layer + 1];
+
+		ret[0] = bytes_of(step, &next->q);
+		ret[1] = bytes_of(step, &next->k);
+		ret[2] = bytes_of(step, &next->v);
+		ret[3] = bytes_of(step, &next->out);
+	} else if (step->logits) {
+		ret[0] = bytes_of(step, &model->output);
+		if (ret[0].n > HEAD_SOON)
+			ret[0].n = HEAD_SOON;
+	}
+}
+
 static struct cuda_moe
 moe_of(const struct cuda_step *step, uint32_t layer)
 {
@@ -232,6 +260,7 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	struct cuda_moe moe = {};
 
 	moe.share = share_of(step, layer);
+	soon_of(step, layer, moe.soon);
 	moe.places = scratch->places + (uint64_t)layer * model->n_experts;
 	moe.behind_copy = step->asking != NULL;
 	for (uint32_t role = 0; role < N_ROLES; role++) {
