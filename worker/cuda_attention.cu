@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
 	struct running state = { -INFINITY, 0 };
-	struct newest_row<CHUNKS> row;
+	struct newest_row<CHUNKS> row = {};
 	float sums[CHUNK][8] = {};
 
 	PROBE_BEGIN();
