@@ -183,7 +183,7 @@ out_ask(const struct landed &p, struct landing *landing, uint32_t *place, uint8_
 		    rows_left(first, moe.hidden, OUT_ROWS) * row_bytes);
 }
 
-/* One of the two warps of a row: its share of the chosen, into parts. */
+/* One of the two warps of a row: its half of the chosen, into parts. */
 static __device__ __forceinline__ void
 out_times(const struct landed &p, const uint32_t *place, const uint8_t *rooms, struct vectors x,
 	  struct segment_parts parts)

@@ -11,9 +11,9 @@
 
 static_assert(THREADS / 2 % 32 == 0, "two threads an expert, whole warps");
 
-/* A block's share of the normed vector to where the experts read it: a warp 128 columns. */
+/* A block's columns of the normed vector to where the experts read it: a warp 128 of them. */
 static __device__ __forceinline__ void
-share_store(const struct cuda_vectors &to, uint64_t token, const float *x, uint32_t columns)
+normed_store(const struct cuda_vectors &to, uint64_t token, const float *x, uint32_t columns)
 {
 	uint32_t warp = blockIdx.x + gridDim.x * (threadIdx.x / 32);
 	float *row = to.rows.at + token * to.rows.stride;
@@ -46,14 +46,14 @@ softmax(const float *logits, uint32_t experts, uint32_t *keys, uint32_t padded)
 		sum += expf(logits[e] - top);
 	sum = warp_sum(sum);
 	for (uint32_t e = threadIdx.x; e < padded; e += THREADS) {
-		float share = e < experts ? expf(logits[e] - top) / sum : 0;
+		float probability = e < experts ? expf(logits[e] - top) / sum : 0;
 
-		keys[e] = e >= experts || isnan(share) ? 0 : __float_as_uint(share) + 1;
+		keys[e] = e >= experts || isnan(probability) ? 0 : __float_as_uint(probability) + 1;
 	}
 }
 
 static __device__ __forceinline__ float
-share_of(uint32_t key)
+probability_of(uint32_t key)
 {
 	return key == 0 ? -1.0f : __uint_as_float(key - 1);
 }
@@ -98,7 +98,7 @@ keys_padded(uint32_t experts)
 	return (experts + 2 * WINDOW - 1) / (2 * WINDOW) * (2 * WINDOW);
 }
 
-/* Shared memory of the choice: logits and keys (padded), shares of the chosen. */
+/* Shared memory of the choice: logits and keys (padded), probabilities of the chosen. */
 static __host__ __device__ __forceinline__ uint32_t
 choice_bytes(uint32_t experts, uint32_t top_k)
 {
@@ -127,7 +127,7 @@ choose(const struct cuda_moe &moe, uint64_t token, float *memory)
 		if (rank >= moe.top_k || e >= moe.experts || half > 0)
 			continue;
 		moe.chosen[token * moe.top_k + rank] = e;
-		picked[rank] = share_of(keys[e]);
+		picked[rank] = probability_of(keys[e]);
 		if (moe.used)
 			atomicAdd(&moe.used[e], 1ull);
 	}
@@ -210,7 +210,7 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 			order(moe, x);
 	}
 	PROBE(PROBE_ARRIVED);
-	share_store(moe.x, token, x, moe.hidden);
+	normed_store(moe.x, token, x, moe.hidden);
 	PROBE_END();
 }
 
