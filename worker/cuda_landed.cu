@@ -275,9 +275,9 @@ lay_out(struct landed *p, const struct cuda_vectors *vectors, uint32_t n, uint32
 	    p->table_at + (places ? LANDING_ROOM(places * sizeof(struct expert_place)) : 0);
 	bytes = p->rows_at + (uint64_t)pieces * p->room;
 	p->bytes = (uint32_t)bytes;
-	if (int r = cuda_shared_most(&most, err))
+	if (int r = cuda_shared_each(2, &most, err))
 		return r;
-	*ret_fits = bytes <= (uint64_t)most / 2;
+	*ret_fits = most > 0 && bytes <= (uint64_t)most;
 	return 0;
 }
 

@@ -37,6 +37,26 @@ cuda_shared_most(int *ret, struct error *err)
 		       "cudaDeviceGetAttribute", err);
 }
 
+/* *ret: bytes that each of `blocks` may have for all of them to have room on an SM at once.  Some
+ * of an SM's memory is the system's, so much a block. */
+static inline int
+cuda_shared_each(int blocks, int *ret, struct error *err)
+{
+	int device = 0, all = 0, reserved = 0;
+	int r = cuda_check(cudaGetDevice(&device), "cudaGetDevice", err);
+
+	if (!r)
+		r = cuda_check(cudaDeviceGetAttribute(
+				   &all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+			       "cudaDeviceGetAttribute", err);
+	if (!r)
+		r = cuda_check(cudaDeviceGetAttribute(
+				   &reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
+			       "cudaDeviceGetAttribute", err);
+	*ret = all / blocks - reserved;
+	return r;
+}
+
 /* -ENOTSUP: the device gives its blocks less. */
 static inline int
 cuda_has_shared(const char *name, size_t shared, struct error *err)

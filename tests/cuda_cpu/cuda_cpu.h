@@ -29,6 +29,7 @@ struct cuda_cpu_calls {
 	uint64_t launches;    /* of kernels by the host, without those of graphs */
 	uint64_t graphs;      /* launched */
 	uint64_t copies;      /* and fills, without those of graphs */
+	uint64_t shared;      /* bytes that a block of the last launch asked for */
 };
 
 struct cuda_cpu_calls cuda_cpu_counts(void);
@@ -38,7 +39,9 @@ struct cuda_cpu_calls cuda_cpu_counts(void);
 #define CUDA_CPU_TOGETHER 4u
 void cuda_cpu_order(uint64_t seed, uint32_t together);
 
-/* Blocks may have so much shared memory from now on; 227 KiB in the beginning. */
+/* A block may have so much shared memory from now on; 227 KiB in the beginning.  An SM has
+ * CUDA_CPU_RESERVED more, and takes so much for itself of each block that it runs. */
+#define CUDA_CPU_RESERVED 1024
 void cuda_cpu_shared(size_t bytes);
 
 #ifdef __cplusplus

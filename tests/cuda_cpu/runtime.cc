@@ -114,6 +114,12 @@ cudaDeviceGetAttribute(int *ret, cudaDeviceAttr which, int device)
 	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
 		*ret = (int)cuda_cpu_shared_max;
 		break;
+	case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+		*ret = (int)cuda_cpu_shared_max + CUDA_CPU_RESERVED;
+		break;
+	case cudaDevAttrReservedSharedMemoryPerBlock:
+		*ret = CUDA_CPU_RESERVED;
+		break;
 	}
 	return cudaSetDevice(device);
 }

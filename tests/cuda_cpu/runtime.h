@@ -42,6 +42,8 @@ enum cudaDeviceAttr {
 	cudaDevAttrComputeCapabilityMinor,
 	cudaDevAttrMultiProcessorCount,
 	cudaDevAttrMaxSharedMemoryPerBlockOptin,
+	cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+	cudaDevAttrReservedSharedMemoryPerBlock,
 };
 
 enum cudaFuncAttribute {

@@ -138,6 +138,7 @@ cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::funct
 		if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
 			grid.overlaps = config->attrs[i].val.programmaticStreamSerializationAllowed;
 	cuda_cpu_counted.launches++;
+	cuda_cpu_counted.shared = config->dynamicSmemBytes;
 	add(config->stream, work{ nullptr, std::make_shared<const struct cuda_cpu_grid>(grid) });
 	return cudaSuccess;
 }
