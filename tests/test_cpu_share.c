@@ -93,9 +93,9 @@ answer_floats(void)
 	return (const float *)(const void *)((const uint8_t *)answer + SHARE_ANSWER_BYTES);
 }
 
-/* Order `number`, with the fields a GPU may write while late threads look. */
+/* Order `number`, with the fields a GPU may write while late threads look.  Returns its experts. */
 static uint32_t
-give(uint64_t number)
+order_give(uint64_t number)
 {
 	const struct model *model = &golden.model;
 	uint32_t n = 1 + random_u32() % model->top_k;
@@ -107,6 +107,15 @@ give(uint64_t number)
 		    (struct share_expert){ random_u32() % model->n_experts, random_float() };
 	make_x((void *)((uint8_t *)order + SHARE_ORDER_BYTES));
 	__atomic_store_n(&order->sequence, number, __ATOMIC_RELEASE);
+	return n;
+}
+
+/* The same, and the answer is there. */
+static uint32_t
+give(uint64_t number)
+{
+	uint32_t n = order_give(number);
+
 	while (__atomic_load_n(&answer->sequence, __ATOMIC_ACQUIRE) != number)
 		sched_yield();
 	return n;
@@ -173,6 +182,23 @@ sleeping_threads_are_woken(void **state)
 	close_share();
 }
 
+/* Who gives up what it ordered waits all the same, so that the next order finds nobody at work. */
+static void
+settles_when_the_last_order_is_answered(void **state)
+{
+	(void)state;
+	open_share(3);
+	cpu_share_settle(share); /* there was none */
+	for (uint64_t i = 1; i <= 50; i++) {
+		cpu_share_wake(share);
+		order_give(i);
+		cpu_share_settle(share);
+		assert_int_equal(__atomic_load_n(&answer->sequence, __ATOMIC_ACQUIRE), i);
+		cpu_share_rest(share);
+	}
+	close_share();
+}
+
 /* Forwards count on while none leaves anything to the CPU. */
 static void
 an_order_long_after_the_last_is_answered(void **state)
@@ -221,6 +247,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_change_no_bit),
 		cmocka_unit_test(sleeping_threads_are_woken),
+		cmocka_unit_test(settles_when_the_last_order_is_answered),
 		cmocka_unit_test(an_order_long_after_the_last_is_answered),
 		cmocka_unit_test(refuses_no_threads),
 		cmocka_unit_test(refuses_a_model_of_floats),

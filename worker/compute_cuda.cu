@@ -129,12 +129,19 @@ check_tokens(const struct compute *compute, const uint32_t *ids, uint32_t n, uin
 	return 0;
 }
 
+/* Of one token: else it is launched kernel by kernel. */
+static bool
+by_graph(const struct compute *compute, uint32_t n, bool result)
+{
+	return !compute->asks && n == 1 && result && compute->answered;
+}
+
 static int
 forward_launch(struct compute *compute, uint32_t n, bool result, struct error *err)
 {
 	int r = 0;
 
-	if (compute->asks || n != 1 || !result || !compute->answered)
+	if (!by_graph(compute, n, result))
 		return launch(compute, n, result, err);
 	if (!compute->token)
 		r = capture_token(compute, err);
@@ -166,6 +173,8 @@ static int
 compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
 		const struct compute_want *want, struct compute_result *ret, struct error *err)
 {
+	/* A token for which the graph is captured first takes longer. */
+	bool usual = by_graph(compute, n, want != NULL) && compute->token;
 	struct error ignored;
 	int r = check_tokens(compute, ids, n, pos, err), finished;
 
@@ -184,7 +193,7 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 		r = copy_logits(compute, err);
 	finished = cuda_finish(compute->stream, r ? &ignored : err);
 	if (shares(compute, n))
-		cuda_sharing_end(&compute->sharing);
+		cuda_sharing_end(&compute->sharing, usual && !r && !finished);
 	if (!r)
 		r = finished;
 	if (r)

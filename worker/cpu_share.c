@@ -252,6 +252,16 @@ cpu_share_wake(struct cpu_share *share)
 }
 
 void
+cpu_share_settle(const struct cpu_share *share)
+{
+	const struct cpu_share_config *config = &share->work.config;
+	uint64_t last = __atomic_load_n(&config->order->sequence, __ATOMIC_ACQUIRE);
+
+	while (__atomic_load_n(&config->answer->sequence, __ATOMIC_ACQUIRE) != last)
+		cpu_pause();
+}
+
+void
 cpu_share_rest(struct cpu_share *share)
 {
 	atomic_store(&share->awake, 0);

@@ -29,8 +29,10 @@ int cpu_share_open(struct cpu_share **ret, const struct cpu_share_config *config
 		   struct error *err);
 void cpu_share_close(struct cpu_share *share);
 
-/* Between these two orders are answered at once. */
+/* Between wake and rest orders are answered at once.  settle, between the two: until the last order
+ * is answered, which who gave it may have given up. */
 void cpu_share_wake(struct cpu_share *share);
+void cpu_share_settle(const struct cpu_share *share);
 void cpu_share_rest(struct cpu_share *share);
 
 uint32_t cpu_share_threads(const struct cpu_share *share);

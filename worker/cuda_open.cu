@@ -176,7 +176,6 @@ cuda_compute_close(struct compute *compute)
 			cudaGraphExecDestroy(compute->token);
 		if (compute->stream)
 			cudaStreamDestroy(compute->stream);
-		cuda_sharing_close(&compute->sharing);
 		cudaFreeHost(compute->used);
 		cudaFreeHost(compute->asking.chosen);
 		cudaFreeHost(compute->greatest);
@@ -185,6 +184,7 @@ cuda_compute_close(struct compute *compute)
 		cudaFree(compute->memory);
 		cudaGetLastError();
 	}
+	cuda_sharing_close(&compute->sharing);
 	free(compute->asking.needed);
 	free(compute->asking.is_needed);
 	free(compute);

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "common/clock.h"
+#include "common/log.h"
 }
 #include "worker/cuda_launch.cuh"
 #include "worker/cuda_sharing.h"
@@ -31,12 +32,27 @@ open_memory(struct cuda_sharing *sharing, const struct model *model, struct erro
 }
 
 /* With the threads but one, for that one waits for the GPU. */
+static int
+open_cpu(struct cuda_sharing *sharing, const struct compute_config *config, struct error *err)
+{
+	struct cpu_share_config share = {};
+	int r = open_memory(sharing, config->model, err);
+
+	if (r)
+		return r;
+	share.model = config->model;
+	share.places = config->places;
+	share.threads = config->threads > 1 ? config->threads - 1 : 1;
+	share.order = sharing->order;
+	share.answer = sharing->answer;
+	return cpu_share_open(&sharing->cpu, &share, err);
+}
+
 int
 cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config *config,
 		  struct error *err)
 {
 	const struct model *model = config->model;
-	struct cpu_share_config share = {};
 	int r;
 
 	share_control_open(&sharing->control, config->cpu_share);
@@ -48,15 +64,12 @@ cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config *con
 			   : error_set(err, -ENOTSUP,
 				       "cuda: this CPU cannot compute this model's experts as the "
 				       "GPU does: want no share of them for it");
-	r = open_memory(sharing, model, err);
-	if (r)
+	r = open_cpu(sharing, config, err);
+	if (!r || config->cpu_share >= 0)
 		return r;
-	share.model = model;
-	share.places = config->places;
-	share.threads = config->threads > 1 ? config->threads - 1 : 1;
-	share.order = sharing->order;
-	share.answer = sharing->answer;
-	return cpu_share_open(&sharing->cpu, &share, err);
+	log_warn("--cpu-share auto: the GPU computes all experts: %s", err->text);
+	cuda_sharing_close(sharing);
+	return 0;
 }
 
 void
@@ -64,6 +77,9 @@ cuda_sharing_close(struct cuda_sharing *sharing)
 {
 	cpu_share_close(sharing->cpu);
 	cudaFreeHost(sharing->order);
+	cudaGetLastError();
+	sharing->cpu = NULL;
+	sharing->order = NULL;
 }
 
 /* Behind a token that missed nothing the CPU is not woken. */
@@ -77,19 +93,22 @@ cuda_sharing_begin(struct cuda_sharing *sharing)
 	return sharing->now;
 }
 
+/* A forward that failed may have ordered what no kernel of it waited for.  The next order must not
+ * be given while the CPU is about this one. */
 void
-cuda_sharing_end(struct cuda_sharing *sharing)
+cuda_sharing_end(struct cuda_sharing *sharing, bool usual)
 {
 	struct share_token token = {};
 
-	cpu_share_rest(sharing->cpu);
 	token.ns = clock_ns() - sharing->begin_ns;
+	cpu_share_settle(sharing->cpu);
+	cpu_share_rest(sharing->cpu);
 	for (uint32_t i = 0; i < sharing->layers; i++) {
 		token.misses += sharing->seen[i].misses;
 		token.orders += sharing->seen[i].given > 0;
 		token.late += sharing->seen[i].late;
 	}
-	if (sharing->missed)
+	if (sharing->missed && usual)
 		share_control_saw(&sharing->control, &token);
 	sharing->missed = token.misses > 0;
 }

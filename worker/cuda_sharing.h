@@ -24,15 +24,18 @@ struct cuda_sharing {
 };
 
 /* Leaves the GPU alone where the config says so, and where it says SHARE_AUTO and the CPU cannot
- * compute any of the experts.  -ENOTSUP: it cannot, and was asked to.  Closing is due after a
- * failure too. */
+ * compute any of the experts, or what it needs for that is not to be had (a warning says what).
+ * -ENOTSUP: it cannot, and was asked to.  Closing is due after a failure too. */
 int cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config *config,
 		      struct error *err);
+/* The threads end even where the device cannot be talked to any more. */
 void cuda_sharing_close(struct cuda_sharing *sharing);
 
-/* Around the forward of one token; begin gives its share. */
+/* Around the forward of one token, from before the first launch until all of them have been waited
+ * for, whether they failed or not; begin gives its share.  `usual`: its time is comparable with
+ * that of other tokens. */
 float cuda_sharing_begin(struct cuda_sharing *sharing);
-void cuda_sharing_end(struct cuda_sharing *sharing);
+void cuda_sharing_end(struct cuda_sharing *sharing, bool usual);
 
 #ifdef __cplusplus
 }

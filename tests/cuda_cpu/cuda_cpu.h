@@ -44,6 +44,10 @@ void cuda_cpu_order(uint64_t seed, uint32_t together);
 #define CUDA_CPU_RESERVED 1024
 void cuda_cpu_shared(size_t bytes);
 
+/* The call of that name, the `which`-th from now on (the next is 1), fails: cudaSetDevice,
+ * cudaHostAlloc, cudaLaunchKernelEx, cudaGraphLaunch.  0: none does. */
+void cuda_cpu_fail(const char *call, uint64_t which);
+
 #ifdef __cplusplus
 }
 #endif

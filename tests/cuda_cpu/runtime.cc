@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
 
 #include "tests/cuda_cpu/stream.h"
 
@@ -25,6 +26,26 @@ cuda_cpu_counts(void)
 }
 
 /* -- errors and devices -- */
+
+static std::string failing_call;
+static uint64_t failing_in;
+
+void
+cuda_cpu_fail(const char *call, uint64_t which)
+{
+	CUDA_CPU_LOCKED;
+
+	failing_call = call;
+	failing_in = which;
+}
+
+bool
+cuda_cpu_fails(const char *call)
+{
+	CUDA_CPU_LOCKED;
+
+	return failing_in > 0 && failing_call == call && --failing_in == 0;
+}
 
 cudaError_t
 cuda_cpu_result(cudaError_t error)
@@ -88,6 +109,8 @@ cudaGetDevice(int *ret)
 cudaError_t
 cudaSetDevice(int device)
 {
+	if (cuda_cpu_fails("cudaSetDevice"))
+		return cuda_cpu_result(cudaErrorIllegalState);
 	return device == 0 ? cudaSuccess : cuda_cpu_result(cudaErrorInvalidDevice);
 }
 
@@ -151,6 +174,14 @@ cuda_cpu_malloc(void **ret, size_t bytes, bool pinned)
 	device_used += pinned ? 0 : bytes;
 	*ret = at;
 	return cudaSuccess;
+}
+
+cudaError_t
+cuda_cpu_host_alloc(void **ret, size_t bytes)
+{
+	if (cuda_cpu_fails("cudaHostAlloc"))
+		return cuda_cpu_result(cudaErrorMemoryAllocation);
+	return cuda_cpu_malloc(ret, bytes, true);
 }
 
 static cudaError_t

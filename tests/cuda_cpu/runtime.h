@@ -106,7 +106,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret, int device);
 cudaError_t cudaDeviceGetAttribute(int *ret, cudaDeviceAttr which, int device);
 cudaError_t cudaDeviceSynchronize(void);
 
+/* Whether this call is the one that is to fail. */
+bool cuda_cpu_fails(const char *call);
+
 cudaError_t cuda_cpu_malloc(void **ret, size_t bytes, bool pinned);
+cudaError_t cuda_cpu_host_alloc(void **ret, size_t bytes);
 cudaError_t cudaFree(void *at);
 cudaError_t cudaFreeHost(void *at);
 cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total);
@@ -134,7 +138,7 @@ template <class T>
 static inline cudaError_t
 cudaHostAlloc(T **ret, size_t bytes, unsigned)
 {
-	return cuda_cpu_malloc((void **)ret, bytes, true);
+	return cuda_cpu_host_alloc((void **)ret, bytes);
 }
 
 template <class T>

@@ -132,7 +132,7 @@ cuda_cpu_launch(const cudaLaunchConfig_t *config, const void *kernel, std::funct
 				      false,           std::move(thread), signature };
 	CUDA_CPU_LOCKED;
 
-	if (!launch_possible(grid, kernel))
+	if (cuda_cpu_fails("cudaLaunchKernelEx") || !launch_possible(grid, kernel))
 		return cuda_cpu_result(cudaErrorInvalidConfiguration);
 	for (unsigned i = 0; i < config->numAttrs; i++)
 		if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
@@ -240,6 +240,8 @@ cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 	CUDA_CPU_LOCKED;
 
 	cuda_cpu_counted.graphs++;
+	if (cuda_cpu_fails("cudaGraphLaunch"))
+		return cuda_cpu_result(cudaErrorIllegalState);
 	cuda_cpu_stream_add(stream, [graph] { return do_all(graph->nodes); });
 	return cudaSuccess;
 }
