@@ -245,7 +245,7 @@ soon_of(const struct cuda_step *step, uint32_t layer, struct cuda_bytes (&ret)[C
 		ret[1] = bytes_of(step, &next->k);
 		ret[2] = bytes_of(step, &next->v);
 		ret[3] = bytes_of(step, &next->out);
-	} else if (step->logits) {
+	} else if (step->greatest) {
 		ret[0] = bytes_of(step, &model->output);
 		if (ret[0].n > HEAD_SOON)
 			ret[0].n = HEAD_SOON;
