@@ -39,8 +39,9 @@ override LDFLAGS  += -pthread $(if $(SAN),-fsanitize=$(SAN))
 LDLIBS  := -Wl,--wrap=epoll_ctl,--wrap=sendmsg,--wrap=nni_aio_begin,--wrap=nng_stream_recv \
            -Wl,--wrap=nng_stream_send,--undefined=__wrap_epoll_ctl \
            -l:libnng.a -lmbedtls -lmbedx509 -lmbedcrypto -lprotobuf-c -lxxhash -lpcre2-8 -ljansson -lm
+PROBES := $(if $(PROBE),-DCUDA_PROBE)
 NVCCFLAGS = -std=c++17 -O3 -g -lineinfo -arch=$(CUARCH) --fmad=true -I. -I$(BUILD)/gen -MMD -MP \
-            -Xcompiler -Wall,-Wextra,-pthread $(if $(PROBE),-DCUDA_PROBE)
+            -Xcompiler -Wall,-Wextra,-pthread $(PROBES)
 ifeq ($(CUDA),1)
 CUDA_LIB := $(dir $(abspath $(dir $(NVCC))))lib64
 LDLIBS   += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lstdc++
@@ -163,7 +164,7 @@ $(BUILD)/obj/%_avx2.c.o: override CFLAGS += $(AVX2)
 $(BUILD)/obj/%_avxvnni.c.o: override CFLAGS += $(AVX2) -mavxvnni
 $(BUILD)/obj/%.c.o: %.c | $(PROTO_C)
 	@mkdir -p $(@D)
-	$(call say,CC  )$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(call say,CC  )$(CC) $(CPPFLAGS) $(PROBES) $(CFLAGS) -c -o $@ $<
 $(BUILD)/obj/%.cu.o: %.cu | $(PROTO_C)
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) $(NVCCFLAGS) -c -o $@ $<

@@ -1,6 +1,7 @@
 #include "tests/bench_probe.h"
 
-#include "worker/cuda_probe.cuh"
+#include "tests/bench_marks.cuh"
+#include "tests/bench_orders.cuh"
 
 #ifdef CUDA_PROBE
 
@@ -10,38 +11,6 @@
 
 #define TOKEN_BEGINS "embed_kernel"
 #define KERNELS 6u /* of a layer */
-
-static const uint64_t ONE = (uint64_t)PROBE_BLOCKS * PROBE_MARKS;
-
-/* When a launch's blocks came to a mark: first, mean and last, ns. */
-struct marks {
-	double first[PROBE_MARKS], mean[PROBE_MARKS], last[PROBE_MARKS];
-	uint32_t blocks[PROBE_MARKS]; /* that came there */
-};
-
-static struct marks
-marks_of(const uint64_t *at, uint32_t blocks, uint64_t origin)
-{
-	struct marks ret = {};
-
-	for (uint32_t mark = 0; mark < PROBE_MARKS; mark++) {
-		for (uint32_t b = 0; b < blocks && b < PROBE_BLOCKS; b++) {
-			double ns = (double)(int64_t)(at[b * PROBE_MARKS + mark] - origin);
-
-			if (at[b * PROBE_MARKS + mark] == 0)
-				continue;
-			if (ret.blocks[mark] == 0 || ns < ret.first[mark])
-				ret.first[mark] = ns;
-			if (ret.blocks[mark] == 0 || ns > ret.last[mark])
-				ret.last[mark] = ns;
-			ret.mean[mark] += ns;
-			ret.blocks[mark]++;
-		}
-		if (ret.blocks[mark])
-			ret.mean[mark] /= ret.blocks[mark];
-	}
-	return ret;
-}
 
 static void
 add(struct marks *sum, const struct marks *one, double before)
@@ -58,7 +27,7 @@ static void
 print_line(const char *name, uint32_t blocks, const struct marks *sum, uint32_t n)
 {
 	printf("%-20.20s %5u", name, blocks);
-	for (uint32_t mark = 0; mark < PROBE_MARKS; mark++) {
+	for (uint32_t mark = 0; mark <= PROBE_ENDED; mark++) {
 		if (sum->blocks[mark] == 0)
 			printf("  %20s", "-");
 		else
@@ -109,6 +78,7 @@ bench_probe_print(void)
 		print_kernel(all, begin + 1 + KERNELS + i, KERNELS, layers_end, origin);
 	for (uint32_t i = layers_end; i < log->n; i++)
 		print_kernel(all, i, 1, i + 1, origin);
+	bench_orders_print(all, begin);
 	free(all);
 }
 

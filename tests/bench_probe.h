@@ -8,7 +8,8 @@ extern "C" {
 
 /* A line for each kernel, the mean over its launches of the last token but the first layer's: us
  * from the end of the kernel before to when the first block began, the last began, and so on.
- * Prints nothing where the build has no probes.  Not with experts that are asked for. */
+ * Where experts were left to the CPU, also what became of the orders (bench_orders.cuh).  Prints
+ * nothing where the build has no probes.  Not with experts that are asked for. */
 void bench_probe_print(void);
 
 #ifdef __cplusplus

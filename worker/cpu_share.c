@@ -19,6 +19,7 @@
 #include "worker/cpu_pause.h"
 #include "worker/cpu_pool.h"
 #include "worker/cpu_share_work.h"
+#include "worker/share_probe.h"
 
 #define SPINS 20000 /* about a millisecond of pauses: longer than from token to token */
 
@@ -46,6 +47,10 @@ struct cpu_share {
 	struct member *members;
 	uint32_t n_members; /* that have been started */
 };
+
+#ifdef CUDA_PROBE
+struct share_probe share_probes[SHARE_PROBES];
+#endif
 
 static uint64_t
 whole_lines(uint64_t bytes)
@@ -185,8 +190,10 @@ member_work(struct member *member, const struct share_job *job)
 	uint32_t part, done = 0;
 
 	while (count_one(&share->in_taken, job->sequence, in_parts, &part)) {
+		SHARE_PROBE(part == 0, job, seen);
 		share_in_part(&share->work, &member->room, job, part);
 		count_one(&share->in_done, job->sequence, UINT32_MAX, &done);
+		SHARE_PROBE(done + 1 == in_parts, job, acts);
 	}
 	if (!await_count(&share->in_done, job->sequence, in_parts))
 		return;
@@ -196,6 +203,7 @@ member_work(struct member *member, const struct share_job *job)
 		if (done + 1 < out_parts)
 			continue;
 		atomic_fetch_add_explicit(&share->experts.word, job->n, memory_order_relaxed);
+		SHARE_PROBE(true, job, answered);
 		/* Once it is seen, so is what all threads wrote. */
 		__atomic_store_n(&share->work.config.answer->sequence, job->sequence,
 				 __ATOMIC_RELEASE);

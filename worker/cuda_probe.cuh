@@ -15,12 +15,19 @@ enum probe_mark {
 	PROBE_MULTIPLIED,
 	PROBE_ARRIVED,
 	PROBE_ENDED,
+	/* Of who orders from the CPU: about to, the order stored, on its way.  Of who waits for an
+	 * answer: from when to when. */
+	PROBE_HANDING,
+	PROBE_STORED,
+	PROBE_HANDED,
 	PROBE_MARKS
 };
 
 #ifdef CUDA_PROBE
 
 #include <cuda_runtime.h>
+
+#include "worker/cuda_ptx.cuh"
 
 #define PROBE_LAUNCHES 1024u
 #define PROBE_BLOCKS 512u /* of a launch; those behind are not written down */
@@ -55,13 +62,10 @@ cuda_probe_next(const char *name, dim3 grid)
 static __shared__ unsigned long long *probe_here;
 
 static __device__ __forceinline__ void
-probe_write(unsigned long long *at, enum probe_mark mark)
+probe_write(unsigned long long *at, enum probe_mark mark, uint64_t now)
 {
-	unsigned long long now;
-
-	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
 	if (at)
-		atomicMax(at + mark, now);
+		atomicMax(at + mark, (unsigned long long)now);
 }
 
 static __device__ __forceinline__ unsigned long long *
@@ -79,21 +83,24 @@ probe_begin(uint64_t *launch)
 	if (threadIdx.x > 0)
 		return;
 	probe_here = probe_block(launch);
-	probe_write(probe_here, PROBE_BEGUN);
+	probe_write(probe_here, PROBE_BEGUN, device_clock());
 }
 
 #define PROBE_PARAM , uint64_t *probe_launch
 #define PROBE_ARG(name, grid) , cuda_probe_next(name, grid)
 #define PROBE_BEGIN() probe_begin(probe_launch)
-#define PROBE(mark)                                    \
-	do {                                           \
-		if (threadIdx.x == 0)                  \
-			probe_write(probe_here, mark); \
+#define PROBE(mark) PROBE_AT(mark, device_clock())
+/* Where a mark's own store would be in the way: now, and written down later. */
+#define PROBE_TIME(name) uint64_t name = device_clock()
+#define PROBE_AT(mark, time)                                 \
+	do {                                                 \
+		if (threadIdx.x == 0)                        \
+			probe_write(probe_here, mark, time); \
 	} while (0)
-#define PROBE_END()                                                          \
-	do {                                                                 \
-		if (threadIdx.x % 32 == 0)                                   \
-			probe_write(probe_block(probe_launch), PROBE_ENDED); \
+#define PROBE_END()                                                                          \
+	do {                                                                                 \
+		if (threadIdx.x % 32 == 0)                                                   \
+			probe_write(probe_block(probe_launch), PROBE_ENDED, device_clock()); \
 	} while (0)
 
 #else
@@ -102,6 +109,8 @@ probe_begin(uint64_t *launch)
 #define PROBE_ARG(name, grid)
 #define PROBE_BEGIN() (void)0
 #define PROBE(mark) (void)0
+#define PROBE_TIME(name) (void)0
+#define PROBE_AT(mark, time) (void)0
 #define PROBE_END() (void)0
 
 #endif

@@ -112,16 +112,25 @@ fence(void)
 #endif
 }
 
-/* A word of memory that host and device share: what was written before the store, by this thread
- * and those it met at a barrier, is seen by who has loaded what it stored.  The second fence sends
- * the store on its way: without one it may stay in the device's cache until the next. */
+/* The same for the host too. */
+static __device__ __forceinline__ void
+fence_for_host(void)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("fence.acq_rel.sys;" ::: "memory");
+#else
+	__threadfence_system();
+#endif
+}
+
+/* A word of memory that host and device share.  Behind a fence: what was written before, by this
+ * thread and those it met at a barrier, is seen by who has loaded what is stored.  The fence behind
+ * it sends it on its way: without one it may stay in the device's cache until the next. */
 static __device__ __forceinline__ void
 store_for_host(uint64_t *at, uint64_t value)
 {
 #if defined(__CUDA_ARCH__)
-	asm volatile("fence.acq_rel.sys; st.relaxed.sys.u64 [%0], %1; fence.acq_rel.sys;" ::"l"(at),
-		     "l"(value)
-		     : "memory");
+	asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 #else
 	*at = value;
 #endif
@@ -140,6 +149,18 @@ load_of_host(const uint64_t *at)
 	value = *at;
 #endif
 	return value;
+}
+
+/* Of the device, in ns: one for all its blocks, not the host's. */
+static __device__ __forceinline__ uint64_t
+device_clock(void)
+{
+	uint64_t now = 0;
+
+#if defined(__CUDA_ARCH__)
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+#endif
+	return now;
 }
 
 /* Between two looks at something that is waited for. */

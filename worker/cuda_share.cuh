@@ -3,6 +3,7 @@
 #define HEARTH_WORKER_CUDA_SHARE_CUH
 
 #include "worker/cuda_kernels.h"
+#include "worker/cuda_probe.cuh"
 #include "worker/cuda_ptx.cuh"
 
 /* Past the first cache: places are written by copies, between kernels. */
@@ -86,8 +87,16 @@ static __device__ __forceinline__ void
 share_order(const struct cuda_share &share)
 {
 	__syncthreads();
-	if (threadIdx.x == 0)
-		store_for_host(&share.order->sequence, share_sequence(share));
+	if (threadIdx.x > 0)
+		return;
+	PROBE_TIME(begin);
+	fence_for_host();
+	store_for_host(&share.order->sequence, share_sequence(share));
+	PROBE_TIME(stored);
+	fence_for_host();
+	PROBE(PROBE_HANDED);
+	PROBE_AT(PROBE_HANDING, begin);
+	PROBE_AT(PROBE_STORED, stored);
 }
 
 /* What of `sequence` the block waits for: the first one to come looks at the host's memory, the
@@ -117,6 +126,7 @@ share_await(const struct cuda_share &share, uint32_t top_k)
 	bool any = threadIdx.x < 32 && share_any_given(share, top_k);
 
 	if (threadIdx.x == 0 && any) {
+		PROBE(PROBE_HANDING);
 		uint32_t before = atomicAdd(share.arrived, 1u);
 
 		if (before == gridDim.x - 1)
@@ -124,6 +134,7 @@ share_await(const struct cuda_share &share, uint32_t top_k)
 		if (share_meet(share, share_sequence(share), before == 0) &&
 		    before == gridDim.x - 1)
 			share.seen->late = 1;
+		PROBE(PROBE_HANDED);
 	}
 	__syncthreads();
 }

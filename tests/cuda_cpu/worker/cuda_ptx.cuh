@@ -7,9 +7,14 @@
 #include <sched.h>
 #include <stdint.h>
 
+extern "C" {
+#include "common/clock.h"
+}
+
 DEFINE(void, previous_done, (void), cuda_cpu_previous_done())
 DEFINE(void, let_next_begin, (void), (void)0)
 DEFINE(void, fence, (void), cuda_cpu_pause())
+DEFINE(void, fence_for_host, (void), cuda_cpu_pause())
 DEFINE(void, copies_end_group, (void), cuda_cpu_copies_end_group())
 template <int N>
 DEFINE(void, copies_wait_but, (void), cuda_cpu_copies_wait(N))
@@ -19,7 +24,8 @@ DEFINE(void, copies_wait, (void), cuda_cpu_copies_wait_all())
     DEFINE(void, store_for_host, (uint64_t * at, uint64_t value),
 	   __atomic_store_n(at, value, __ATOMIC_RELEASE))
 	DEFINE(uint64_t, load_of_host, (const uint64_t *at), __atomic_load_n(at, __ATOMIC_ACQUIRE))
-	    DEFINE(void, wait_briefly, (void), (sched_yield(), cuda_cpu_pause()))
+	    DEFINE(uint64_t, device_clock, (void), clock_ns())
+		DEFINE(void, wait_briefly, (void), (sched_yield(), cuda_cpu_pause()))
 
     /* Both ends are read here, where a sanitizer sees it. */
     static inline void copy16(void *to, const void *from)
