@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
 	struct running state = { -INFINITY, 0 };
-	struct newest_row<CHUNKS> row = {};
+	newest_row<CHUNKS> row = {};
 	float sums[CHUNK][8] = {};
 
 	PROBE_BEGIN();
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
 		previous_done();
-	stream pieces = stream_begin(a, at, room->ring[threadIdx.x / 32]);
+	stream pieces = stream_begin(a, at, makes_row, room->ring[threadIdx.x / 32]);
 	head_form<CHUNKS> form = form_load<CHUNKS>(a, at.pos);
 	if (makes_row)
 		previous_done();

@@ -83,6 +83,7 @@ template <uint32_t DEPTH> struct stream {
 	uint32_t group;                      /* the next of both */
 	uint32_t pos, end, step, step_bytes; /* positions of the tile to load next; a step on */
 	uint32_t slot;                       /* of the ring: the oldest piece, or the next */
+	uint32_t ahead; /* so many positions on is the tile that is asked for early */
 };
 
 /* The next piece starts on its way as one group of copies, empty behind the last; and the same of
@@ -98,7 +99,7 @@ piece_load(stream<DEPTH> &s)
 	uint8_t *to = (uint8_t *)s.ring[s.slot] + 16 * (threadIdx.x % 32);
 
 	static_assert(PIECE % 512 == 0, "each lane copies as much");
-	if (threadIdx.x % 32 == 0 && s.pos < s.end && s.end - s.pos > s.step)
+	if (threadIdx.x % 32 == 0 && s.pos < s.end && s.end - s.pos > s.ahead)
 		prefetch_bytes(from + s.step_bytes, min(left, CHUNK) * TILE);
 	if (s.pos < s.end && left >= CHUNK) {
 #pragma unroll
@@ -121,7 +122,8 @@ piece_load(stream<DEPTH> &s)
 
 template <uint32_t DEPTH>
 static __device__ __forceinline__ stream<DEPTH>
-stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&ring)[DEPTH][CHUNK])
+stream_begin(const cuda_attention &a, const split &at, bool alone,
+	     struct cuda_kv_tile (&ring)[DEPTH][CHUNK])
 {
 	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile);
 	uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -135,6 +137,8 @@ stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&rin
 	ret.end = at.end;
 	ret.step = warps * CUDA_KV_TILE;
 	ret.step_bytes = warps * ret.groups * TILE;
+	/* Several tokens read the same tiles: these are in the second cache as it is. */
+	ret.ahead = alone ? ret.step : UINT32_MAX;
 	ret.at = (const uint8_t *)(a.keys + tile_place(a, at.kv_head, ret.pos)) +
 		 16 * (threadIdx.x % 32);
 	ret.to_values = (const uint8_t *)a.values - (const uint8_t *)a.keys +
