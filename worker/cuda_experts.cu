@@ -184,8 +184,8 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 	uint32_t row = blockIdx.x * OUT_WARPS + warp;
 	const uint8_t **where = (const uint8_t **)(out_memory + p.plan.own_at); /* (top_k) */
 	uint32_t row_bytes = (uint32_t)moe.row_bytes[ROLE_DOWN];
-	const struct segment_parts parts = { (float *)(where + (moe.top_k + 1) / 2 * 2) +
-					     warp * moe.top_k * SEGMENT_PITCH };
+	const struct segment_parts of_block = { (float *)(where + (moe.top_k + 1) / 2 * 2) };
+	const struct segment_parts parts = of_block.from(warp * moe.top_k);
 	float sum = 0, *out;
 
 	PROBE_BEGIN();
@@ -215,12 +215,12 @@ __launch_bounds__(OUT_WARPS * 32, 3) experts_out_kernel(struct experts_out p PRO
 		sum = __ldcg(out);
 		mine.segments_times(vectors_of(p.plan, out_memory), parts);
 	}
-	if (moe.share.order)
+	if (moe.share.order) {
 		share_await(moe.share, moe.top_k);
+		parts_take<OUT_WARPS, OUT_WARPS>(moe, of_block, blockIdx.x * OUT_WARPS);
+	}
 	if (row >= moe.hidden)
 		return;
-	if (moe.share.order)
-		parts_take(moe, parts, row);
 	sum = segments_add(sum, parts, moe.top_k);
 	if (lane == 0)
 		*out = sum;

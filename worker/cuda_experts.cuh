@@ -51,21 +51,32 @@ segments_add(float sum, struct segment_parts parts, uint32_t segments)
 	return sum;
 }
 
-/* A row's sums that the CPU made, in place of what is in the parts; by a warp. */
+/* By a block of WARPS that has met at a barrier, and does so again: in the parts of its ROWS rows,
+ * (ROWS, top_k), sums that the CPU made in place of what is there.  Those of an expert's rows lie
+ * side by side and are read at once, for over PCIe a word takes as long as a line. */
+template <uint32_t ROWS, uint32_t WARPS>
 static __device__ __forceinline__ void
-parts_take(const struct cuda_moe &moe, struct segment_parts parts, uint32_t row)
+parts_take(const struct cuda_moe &moe, struct segment_parts parts, uint32_t first)
 {
-	uint32_t lane = threadIdx.x % 32, given = share_lane_given(moe.share, moe.top_k);
-	float answer = share_answer_at(moe.share, given, moe.hidden, row);
+	uint32_t lane = threadIdx.x % 32, row = first + lane;
+	uint32_t given = share_lane_given(moe.share, moe.top_k);
 
-	for (uint32_t k = 0; k < moe.top_k; k++) {
-		bool is_given = __shfl_sync(0xffffffffu, given, k) > 0;
-		float sum = __shfl_sync(0xffffffffu, answer, k);
+	for (uint32_t k = threadIdx.x / 32; k < moe.top_k; k += WARPS) {
+		uint32_t place = __shfl_sync(0xffffffffu, given, k);
+		float sum = 0;
 
-		if (is_given)
-			parts.from(k).at[lane] = lane == 0 ? sum : 0;
+		if (place == 0)
+			continue;
+		if (lane < ROWS && row < moe.hidden)
+			sum = share_answer_at(moe.share, place, moe.hidden, row);
+#pragma unroll
+		for (uint32_t i = 0; i < ROWS; i++) {
+			float of_row = __shfl_sync(0xffffffffu, sum, i);
+
+			parts.from(i * moe.top_k + k).at[lane] = lane == 0 ? of_row : 0;
+		}
 	}
-	__syncwarp();
+	__syncthreads();
 }
 
 static __device__ __forceinline__ float

@@ -218,8 +218,8 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_landed_kernel(struct landed p P
 	uint32_t row = blockIdx.x * OUT_ROWS + warp % OUT_ROWS;
 	struct out_own *own = (struct out_own *)(out_memory + p.own_at);
 	uint32_t *place = (uint32_t *)(own + 1);
-	struct segment_parts parts = { (float *)(place + moe.top_k) +
-				       warp % OUT_ROWS * moe.top_k * SEGMENT_PITCH };
+	struct segment_parts of_block = { (float *)(place + moe.top_k) };
+	struct segment_parts parts = of_block.from(warp % OUT_ROWS * moe.top_k);
 	uint8_t *rooms = out_memory + p.rows_at;
 	float *out = moe.h.at + row, sum = 0;
 	bool adds = warp < OUT_ROWS && row < moe.hidden;
@@ -243,11 +243,11 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_landed_kernel(struct landed p P
 		out_times(p, place, rooms, vectors_at(p, out_memory, moe.act), parts);
 	PROBE(PROBE_MULTIPLIED);
 	__syncthreads();
-	if (moe.share.order)
+	if (moe.share.order) {
 		share_await(moe.share, moe.top_k);
+		parts_take<OUT_ROWS, OUT_WARPS>(moe, of_block, blockIdx.x * OUT_ROWS);
+	}
 	if (adds) {
-		if (moe.share.order)
-			parts_take(moe, parts, row);
 		sum = segments_add(sum, parts, moe.top_k);
 		if (lane == 0)
 			*out = sum;

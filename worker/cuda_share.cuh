@@ -139,13 +139,13 @@ share_await(const struct cuda_share &share, uint32_t top_k)
 	__syncthreads();
 }
 
-/* A row of the answer to a lane's chosen expert, `given` of those left to the CPU. */
+/* A row of the answer to the expert that is number `given`, from 1, of those left to the CPU. */
 static __device__ __forceinline__ float
 share_answer_at(const struct cuda_share &share, uint32_t given, uint32_t hidden, uint32_t row)
 {
 	const float *out = (const float *)((const uint8_t *)share.answer + SHARE_ANSWER_BYTES);
 
-	return given > 0 ? __ldcv(out + (uint64_t)(given - 1) * hidden + row) : 0;
+	return __ldcv(out + (uint64_t)(given - 1) * hidden + row);
 }
 
 #endif
