@@ -20,7 +20,7 @@
 
 #define MODEL "tests/data/odd-shapes.gguf"
 #define CONTEXT 64u
-#define PROMPT 3u
+#define SLICES (20u << 10) /* of shared memory a block: half of it is too little for whole rows */
 
 static struct device *device;
 static struct golden_model golden;
@@ -262,6 +262,31 @@ after_a_failure_the_next_token_is_right(void **state)
 	free(got);
 }
 
+/* Where two blocks have no room for whole rows, other kernels read the experts. */
+static void
+the_share_changes_no_bit_where_rows_come_in_slices(void **state)
+{
+	struct gpu_model m;
+	float *want, *got;
+	size_t bytes;
+
+	(void)state;
+	cuda_cpu_shared(SLICES);
+	gpu_model_open(&m, device, MODEL, CONTEXT, false, NULL, NULL);
+	bytes = 2 * m.model.vocabulary * sizeof(float);
+	want = malloc(bytes);
+	got = malloc(bytes);
+	four_tokens(&m, false, want);
+	gpu_model_close(&m);
+	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, 0.5f, 3);
+	four_tokens(&m, false, got);
+	assert_memory_equal(want, got, bytes);
+	gpu_model_close(&m);
+	cuda_cpu_shared(227u << 10);
+	free(want);
+	free(got);
+}
+
 /* The first of `auto` shows in a share that is not 0 once a window of tokens has been seen. */
 static void
 only_tokens_by_a_graph_that_is_there_count(void **state)
@@ -296,6 +321,7 @@ main(void)
 		cmocka_unit_test(threads_end_though_the_device_cannot_be_entered),
 		cmocka_unit_test(what_a_failed_token_ordered_is_answered_before_the_next),
 		cmocka_unit_test(after_a_failure_the_next_token_is_right),
+		cmocka_unit_test(the_share_changes_no_bit_where_rows_come_in_slices),
 		cmocka_unit_test(only_tokens_by_a_graph_that_is_there_count),
 	};
 	int failed;
