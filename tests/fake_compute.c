@@ -133,6 +133,22 @@ need(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t layer)
 	return compute->asks ? config->need_experts(config->need_arg, layer, experts, n_needed) : 0;
 }
 
+#define RUBBISH UINT64_MAX
+
+static void
+go_ahead(struct compute *compute, uint32_t pos, struct compute_result *ret)
+{
+	uint64_t *kv = compute->config.kv;
+
+	compute->ahead++;
+	if (pos == compute->config.context || compute->asks)
+		return;
+	kv[pos] = RUBBISH;
+	compute->next_pos = pos;
+	compute->next_id = ret->greatest;
+	ret->ahead = true;
+}
+
 static void
 answer(struct compute *compute, uint64_t hash, const struct compute_want *want,
        struct compute_result *ret)
@@ -145,6 +161,7 @@ answer(struct compute *compute, uint64_t hash, const struct compute_want *want,
 		compute->logits[next] = 20;
 	ret->greatest = compute->no_numbers ? 0 : next;
 	ret->logit = compute->logits[ret->greatest];
+	ret->ahead = false;
 	ret->logits = want->logits ? compute->logits : NULL;
 }
 
@@ -170,9 +187,14 @@ fake_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t 
 	}
 	for (uint32_t i = 0; i < pos + n; i++)
 		hash = hash_step(hash, kv[i]);
+	pthread_mutex_lock(&compute->lock);
+	compute->begun += n == 1 && compute->next_pos == pos && pos > 0 && compute->next_id == *ids;
+	compute->next_pos = 0;
 	if (want != NULL)
 		answer(compute, hash, want, ret);
-	pthread_mutex_lock(&compute->lock);
+	compute->logits_given += want != NULL && want->logits;
+	if (want != NULL && want->ahead)
+		go_ahead(compute, pos + n, ret);
 	compute->forwards++;
 	compute->tokens += n;
 	pthread_cond_broadcast(&compute->moved);

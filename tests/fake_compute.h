@@ -1,5 +1,6 @@
 /* Arithmetic for tests of the worker: the next token is a hash of all keys in the KV cache, so that
- * a cache which is not what the journal says gives another answer. */
+ * a cache which is not what the journal says gives another answer.  It goes ahead wherever it may:
+ * then rubbish is in the cache, behind the last position, until the token is asked for. */
 #ifndef HEARTH_TESTS_FAKE_COMPUTE_H
 #define HEARTH_TESTS_FAKE_COMPUTE_H
 
@@ -17,11 +18,16 @@ struct compute {
 	float *logits; /* (vocabulary) */
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	bool gated;        /* each forward waits to be let through */
-	uint32_t entered;  /* forwards begun */
-	uint32_t let;      /* of these, let through */
-	uint32_t forwards; /* completed */
-	uint32_t tokens;   /* in them */
+	bool gated;            /* each forward waits to be let through */
+	uint32_t entered;      /* forwards begun */
+	uint32_t let;          /* of these, let through */
+	uint32_t forwards;     /* completed */
+	uint32_t tokens;       /* in them */
+	uint32_t logits_given; /* forwards that gave all */
+	uint32_t ahead;        /* that were told to go ahead */
+	uint32_t begun;        /* that found their token begun */
+	uint32_t next_pos;     /* of such a token; 0: there is none */
+	uint32_t next_id;
 	uint32_t places_changed;
 	int fails;       /* the next forward's code */
 	bool no_numbers; /* the logits are NaN */

@@ -29,7 +29,9 @@ open_pick(void **state)
 	pick.logits.stride = MOST;
 	pick.parts = gpu_shared(device, parts_bytes);
 	pick.arrived = gpu_shared(device, sizeof(*pick.arrived));
-	pick.ret = gpu_shared(device, sizeof(*pick.ret));
+	pick.ret = gpu_shared(device, 2 * sizeof(*pick.ret));
+	pick.in = gpu_shared(device, sizeof(*pick.in));
+	pick.tokens = 3;
 	return 0;
 }
 
@@ -40,26 +42,32 @@ close_pick(void **state)
 	gpu_shared_free(device, pick.logits.at, logits_bytes);
 	gpu_shared_free(device, pick.parts, parts_bytes);
 	gpu_shared_free(device, pick.arrived, sizeof(*pick.arrived));
-	gpu_shared_free(device, pick.ret, sizeof(*pick.ret));
+	gpu_shared_free(device, pick.ret, 2 * sizeof(*pick.ret));
+	gpu_shared_free(device, pick.in, sizeof(*pick.in));
 	return 0;
 }
 
-/* What lies behind the row would win. */
+/* And so does what the next token begins with.  What lies behind the row would win. */
 static void
 agrees(uint32_t vocabulary)
 {
+	uint64_t turn = pick.in->turn + 1;
 	float *logits = pick.logits.at, got;
 	uint32_t want = sample_greatest(logits, vocabulary);
 	struct error err = { "" };
 
 	logits[vocabulary] = INFINITY;
 	pick.vocabulary = vocabulary;
-	*pick.ret = (struct cuda_greatest){ UINT32_MAX, 0 };
+	pick.ret[turn % 2] = (struct cuda_greatest){ UINT32_MAX, 0 };
+	*pick.in = (struct cuda_input){ .pos = vocabulary, .turn = turn };
 	if (cuda_pick_greatest(NULL, &pick, &err) < 0 || cuda_finish(NULL, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(pick.ret->id, want);
-	got = pick.ret->logit;
+	assert_int_equal(pick.ret[turn % 2].id, want);
+	got = pick.ret[turn % 2].logit;
 	assert_memory_equal(&got, &logits[want], sizeof(got));
+	assert_int_equal(pick.in->ids[0], want);
+	assert_int_equal(pick.in->pos, vocabulary + 3);
+	assert_int_equal(pick.in->turn, turn + 1);
 }
 
 static void

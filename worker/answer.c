@@ -88,6 +88,19 @@ answer_add(struct answer *answer, uint32_t id)
 	answer->ids[answer->n_ids++] = id;
 }
 
+static bool
+is_full(const struct answer *answer, uint32_t more)
+{
+	return (uint64_t)answer_index(answer) + more >= answer->max_tokens ||
+	       (uint64_t)answer->n_ids + more >= answer->context;
+}
+
+bool
+answer_has_room(const struct answer *answer)
+{
+	return !is_full(answer, 1);
+}
+
 const char *
 answer_finish(const struct answer *answer)
 {
@@ -97,7 +110,7 @@ answer_finish(const struct answer *answer)
 	for (size_t i = 0; answer_index(answer) > 0 && i < answer->n_stop_ids; i++)
 		if (answer->stop_ids[i] == last)
 			return "stop";
-	if (answer_index(answer) >= answer->max_tokens || answer->n_ids >= answer->context)
+	if (is_full(answer, 0))
 		return "length";
 	return NULL;
 }

@@ -37,6 +37,9 @@ int answer_begin(struct answer *answer, const Hearth__Generate *generate, struct
 uint32_t answer_index(const struct answer *answer);
 void answer_add(struct answer *answer, uint32_t id);
 
+/* Behind the next token there is room for another: only a stop id would end the answer with it. */
+bool answer_has_room(const struct answer *answer);
+
 /* "stop", "length", or NULL while it goes on. */
 const char *answer_finish(const struct answer *answer);
 

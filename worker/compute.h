@@ -53,12 +53,17 @@ struct compute_share {
 /* What a forward is to give beside keys and values. */
 struct compute_want {
 	bool logits; /* all of them, not the greatest alone */
+	/* The caller is likely to go on with the greatest, at the next position: the device may
+	 * begin with that at once.  A next forward of just that token finds it begun, any other
+	 * drops it; no bit of a result depends on it. */
+	bool ahead;
 };
 
 /* Of the last token. */
 struct compute_result {
 	uint32_t greatest;   /* as sample_greatest() (sample.h) has it */
 	float logit;         /* of that */
+	bool ahead;          /* what follows is begun */
 	const float *logits; /* (vocabulary), the device's own, in host memory, until its next call;
 			      * NULL: not wanted */
 };
@@ -77,8 +82,8 @@ struct compute_ops {
 	/* `places` changed; called between forwards. */
 	int (*places_changed)(struct compute *compute, struct error *err);
 	/* Computes tokens ids[0..n-1] at positions pos..pos+n-1 (1 <= n <= COMPUTE_BATCH, pos + n
-	 * <= context), writing their keys and values.  want NULL: nothing but these, and ret is not
-	 * written.  -errno. */
+	 * <= context), writing their keys and values (and perhaps those of the next position, as
+	 * `ahead` says).  want NULL: nothing but these, and ret is not written.  -errno. */
 	int (*forward)(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
 		       const struct compute_want *want, struct compute_result *ret,
 		       struct error *err);

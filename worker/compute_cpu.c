@@ -242,6 +242,7 @@ answer(struct compute *compute, const struct compute_want *want, struct compute_
 	head(compute);
 	ret->greatest = sample_greatest(compute->logits, compute->config.model->vocabulary);
 	ret->logit = compute->logits[ret->greatest];
+	ret->ahead = false;
 	ret->logits = want->logits ? compute->logits : NULL;
 }
 

@@ -1,7 +1,14 @@
 /* compute.h on a GPU.  A forward is one copy in, a sequence of launches, a copy out where logits
- * are wanted, and one wait; for a single token the whole of it is a graph, captured behind the
- * first token that was computed without.  While need_experts is asked, forwards are launched layer
- * by layer, each layer's experts behind what it says. */
+ * are wanted, and one wait; for a single token the sequence is a graph, captured behind the first
+ * token that was computed without.  While need_experts is asked, forwards are launched layer by
+ * layer, each layer's experts behind what it says.
+ *
+ * A token ahead is the same graph behind the one before, which leaves its input on the device: two
+ * are in flight, and the host waits for the first.  Nothing takes it back: one that is not asked
+ * for runs to its end, and what comes next runs behind it.  Its keys and values lie behind the last
+ * position that the caller counts (journal.h): there a forward writes before it reads.  Who waits
+ * for the whole stream (places_changed, usage, close) has waited for it too, so that no slot is
+ * filled under it. */
 #include <cuda_runtime.h>
 #include <errno.h>
 
@@ -15,7 +22,6 @@ shares(const struct compute *compute, uint32_t tokens)
 	return compute->sharing.cpu && compute->common && !compute->asks && tokens == 1;
 }
 
-/* Copy in, launches. */
 static int
 launch(struct compute *compute, uint32_t tokens, bool result, struct error *err)
 {
@@ -26,12 +32,8 @@ launch(struct compute *compute, uint32_t tokens, bool result, struct error *err)
 				  result ? compute->greatest : NULL,
 				  compute->asks ? &compute->asking : NULL,
 				  shares(compute, tokens) ? &compute->sharing : NULL };
-	int r = cuda_check(cudaMemcpyAsync(compute->scratch.input, compute->input,
-					   sizeof *compute->input, cudaMemcpyHostToDevice,
-					   compute->stream),
-			   "copying the tokens", err);
 
-	return r ? r : cuda_step_launch(&step, err);
+	return cuda_step_launch(&step, err);
 }
 
 /* Relaxed: other threads may register memory meanwhile. */
@@ -137,17 +139,66 @@ by_graph(const struct compute *compute, uint32_t n, bool result)
 }
 
 static int
-forward_launch(struct compute *compute, uint32_t n, bool result, struct error *err)
+launch_token(struct compute *compute, struct error *err)
 {
-	int r = 0;
+	int r = compute->token ? 0 : capture_token(compute, err);
 
-	if (!by_graph(compute, n, result))
-		return launch(compute, n, result, err);
-	if (!compute->token)
-		r = capture_token(compute, err);
 	return r ? r
 		 : cuda_check(cudaGraphLaunch(compute->token, compute->stream), "cudaGraphLaunch",
 			      err);
+}
+
+static int
+begin(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos, bool result,
+      struct error *err)
+{
+	struct cuda_input *in = compute->input;
+	int r;
+
+	in->pos = pos;
+	in->turn = ++compute->turn;
+	for (uint32_t i = 0; i < n; i++)
+		in->ids[i] = ids[i];
+	if (shares(compute, n))
+		in->share = cuda_sharing_begin(&compute->sharing);
+	r = cuda_check(cudaMemcpyAsync(compute->scratch.input, in, sizeof *in,
+				       cudaMemcpyHostToDevice, compute->stream),
+		       "copying the tokens", err);
+	if (r)
+		return r;
+	return by_graph(compute, n, result) ? launch_token(compute, err)
+					    : launch(compute, n, result, err);
+}
+
+static int
+mark_done(struct compute *compute, struct error *err)
+{
+	return cuda_check(cudaEventRecord(compute->done[compute->turn % 2], compute->stream),
+			  "cudaEventRecord", err);
+}
+
+/* The token at `pos`, from what the newest one leaves in scratch.input.  A failure is none yet: the
+ * forward that wants the token begins it again. */
+static void
+go_ahead(struct compute *compute, uint32_t pos)
+{
+	struct error ignored;
+
+	if (pos == compute->config.context || !by_graph(compute, 1, true) || shares(compute, 1))
+		return;
+	if (launch_token(compute, &ignored))
+		return;
+	compute->turn++;
+	compute->ahead.begun = mark_done(compute, &ignored) == 0;
+	compute->ahead.pos = pos;
+}
+
+static bool
+is_begun(const struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos)
+{
+	const struct cuda_ahead *ahead = &compute->ahead;
+
+	return ahead->begun && n == 1 && ids[0] == ahead->id && pos == ahead->pos;
 }
 
 static int
@@ -159,54 +210,75 @@ copy_logits(struct compute *compute, struct error *err)
 			  "copying the logits", err);
 }
 
-static void
-answer(struct compute *compute, const struct compute_want *want, struct compute_result *ret)
+/* Waits for the result of a turn; behind a failure, r, for all that was launched: the pinned input
+ * is used again. */
+static int
+finish(struct compute *compute, uint64_t turn, int r, struct error *err)
 {
+	struct error ignored;
+
+	if (!r)
+		r = cuda_check(cudaEventSynchronize(compute->done[turn % 2]), "waiting for kernels",
+			       err);
+	if (r) {
+		compute->ahead.begun = false;
+		cuda_finish(compute->stream, &ignored);
+	}
+	return r;
+}
+
+static void
+answer(struct compute *compute, uint64_t turn, const struct compute_want *want,
+       struct compute_result *ret)
+{
+	struct cuda_greatest greatest = compute->greatest[turn % 2];
+
 	compute->answered = true;
-	ret->greatest = compute->greatest->id;
-	ret->logit = compute->greatest->logit;
+	compute->ahead.id = greatest.id;
+	ret->greatest = greatest.id;
+	ret->logit = greatest.logit;
+	ret->ahead = compute->ahead.begun;
 	ret->logits = want->logits ? compute->logits : NULL;
 }
 
-/* What was launched before a failure is waited for too: the pinned input is used again. */
 static int
 compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
 		const struct compute_want *want, struct compute_result *ret, struct error *err)
 {
 	/* A token for which the graph is captured first takes longer. */
-	bool usual = by_graph(compute, n, want != NULL) && compute->token;
-	struct error ignored;
-	int r = check_tokens(compute, ids, n, pos, err), finished;
+	bool usual = by_graph(compute, n, want != NULL) && compute->token, begun, shared;
+	int r = check_tokens(compute, ids, n, pos, err);
+	uint64_t turn;
 
 	if (!r)
 		r = cuda_compute_enter(compute, err);
 	if (r)
 		return r;
-	compute->input->pos = pos;
-	compute->input->turn++;
-	for (uint32_t i = 0; i < n; i++)
-		compute->input->ids[i] = ids[i];
-	if (shares(compute, n))
-		compute->input->share = cuda_sharing_begin(&compute->sharing);
-	r = forward_launch(compute, n, want != NULL, err);
+	begun = want && is_begun(compute, ids, n, pos);
+	shared = !begun && shares(compute, n);
+	compute->ahead.begun = false;
+	if (!begun)
+		r = begin(compute, ids, n, pos, want != NULL, err);
+	turn = compute->turn;
 	if (!r && want && want->logits)
 		r = copy_logits(compute, err);
-	finished = cuda_finish(compute->stream, r ? &ignored : err);
-	if (shares(compute, n))
-		cuda_sharing_end(&compute->sharing, usual && !r && !finished);
-	if (!r)
-		r = finished;
-	if (r)
-		return r;
-	if (want)
-		answer(compute, want, ret);
-	return 0;
+	if (!r && (!begun || want->logits))
+		r = mark_done(compute, err);
+	if (!r && want && want->ahead)
+		go_ahead(compute, pos + n);
+	r = finish(compute, turn, r, err);
+	if (shared)
+		cuda_sharing_end(&compute->sharing, usual && !r);
+	if (!r && want)
+		answer(compute, turn, want, ret);
+	return r;
 }
 
 static void
 compute_ask(struct compute *compute, bool ask)
 {
 	compute->asks = ask && compute->config.need_experts;
+	compute->ahead.begun = compute->ahead.begun && !compute->asks;
 }
 
 static int

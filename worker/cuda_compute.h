@@ -7,15 +7,24 @@
 
 #include "worker/cuda_step.h"
 
+/* One token that was begun before it was asked for. */
+struct cuda_ahead {
+	bool begun;
+	uint32_t id, pos;
+};
+
 struct compute {
 	struct compute_config config;
 	struct cuda_scratch scratch;
 	void *memory;                   /* scratch's */
 	struct cuda_input *input;       /* pinned */
 	float *logits;                  /* pinned, (vocabulary) */
-	struct cuda_greatest *greatest; /* pinned */
+	struct cuda_greatest *greatest; /* pinned, (2) by turn % 2 */
+	cudaEvent_t done[2];            /* the same: it is there */
+	uint64_t turn;                  /* of the newest forward, or of what is begun */
+	struct cuda_ahead ahead;
 	cudaStream_t stream;
-	cudaGraphExec_t token; /* one token with its greatest logit; NULL: not captured yet */
+	cudaGraphExec_t token; /* from scratch.input to the greatest logit; NULL: not captured */
 	bool answered;         /* a forward has given a result */
 	bool asks;             /* need_experts */
 	struct cuda_asking asking;

@@ -1,4 +1,5 @@
-/* The greatest logit: of each block's part, then, by the last block, of all parts. */
+/* The greatest logit: of each block's part, then, by the last block, of all parts; and what goes on
+ * from it. */
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_launch.cuh"
@@ -76,9 +77,13 @@ __launch_bounds__(THREADS) greatest_kernel(struct cuda_pick p PROBE_PARAM)
 		key = max(key, __ldcg(p.parts + part));
 	key = greatest_of_block(key, greatest_memory);
 	if (threadIdx.x == 0) {
-		uint32_t id = ~(uint32_t)key;
+		uint32_t id = ~(uint32_t)key, pos = __ldcg(&p.in->pos);
+		uint64_t turn = __ldcg((const unsigned long long *)&p.in->turn);
 
-		*p.ret = cuda_greatest{ id, __ldcg(p.logits.at + id) };
+		p.ret[turn % 2] = cuda_greatest{ id, __ldcg(p.logits.at + id) };
+		p.in->ids[0] = id;
+		p.in->pos = pos + p.tokens;
+		p.in->turn = turn + 1;
 	}
 }
 

@@ -236,7 +236,9 @@ struct cuda_pick {
 	uint32_t vocabulary;
 	unsigned long long *parts; /* CUDA_GREATEST_PARTS(vocabulary) */
 	uint32_t *arrived;         /* 0 between launches */
-	struct cuda_greatest *ret; /* where the host reads it too */
+	struct cuda_greatest *ret; /* (2), where the host reads too: this one goes to turn % 2 */
+	struct cuda_input *in;     /* becomes the next token's, of the next turn */
+	uint32_t tokens;           /* that `in` is about */
 };
 
 int cuda_pick_greatest(void *stream, const struct cuda_pick *pick, struct error *err);

@@ -132,7 +132,7 @@ open_memory(struct compute *compute, struct error *err)
 		    cudaMallocHost(&compute->logits, config->model->vocabulary * sizeof(float)),
 		    "cudaMallocHost", err);
 	if (!r)
-		r = cuda_check(cudaHostAlloc(&compute->greatest, sizeof *compute->greatest,
+		r = cuda_check(cudaHostAlloc(&compute->greatest, 2 * sizeof *compute->greatest,
 					     cudaHostAllocMapped),
 			       "cudaHostAlloc", err);
 	if (!r)
@@ -174,6 +174,9 @@ cuda_compute_close(struct compute *compute)
 			cudaStreamSynchronize(compute->stream);
 		if (compute->token)
 			cudaGraphExecDestroy(compute->token);
+		for (cudaEvent_t done : compute->done)
+			if (done)
+				cudaEventDestroy(done);
 		if (compute->stream)
 			cudaStreamDestroy(compute->stream);
 		cudaFreeHost(compute->used);
@@ -207,6 +210,10 @@ open_device(struct compute *compute, struct error *err)
 	if (!r)
 		r = cuda_check(cudaStreamCreateWithFlags(&compute->stream, cudaStreamNonBlocking),
 			       "cudaStreamCreate", err);
+	for (cudaEvent_t &done : compute->done)
+		if (!r)
+			r = cuda_check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming),
+				       "cudaEventCreate", err);
 	/* A KV cache of another form is not to be taken for this one. */
 	snprintf(compute->kernels, sizeof compute->kernels, "cuda sm_%d%d, 16-bit KV tiles", major,
 		 minor);

@@ -348,8 +348,10 @@ head(const struct cuda_step *step, struct error *err)
 	const struct cuda_scratch *scratch = step->scratch;
 	const struct cuda_norm norm = norm_of(step, &model->output_norm);
 	struct cuda_rows last = scratch->h;
-	const struct cuda_pick pick = { scratch->logits, model->vocabulary, scratch->parts,
-					scratch->parts_arrived, step->greatest };
+	const struct cuda_pick pick = { scratch->logits, model->vocabulary,
+					scratch->parts,  scratch->parts_arrived,
+					step->greatest,  scratch->input,
+					step->tokens };
 	struct cuda_matrices output = {};
 	int r;
 

@@ -51,8 +51,8 @@ struct cuda_step {
 	const struct cuda_scratch *scratch;
 	void *stream;
 	uint32_t tokens;
-	/* Pinned: the greatest logit of the last token; all go to scratch->logits.  NULL: no
-	 * logits. */
+	/* Pinned, (2): the greatest logit of the last token, at turn % 2, with which scratch->input
+	 * then goes on; all go to scratch->logits.  NULL: no logits. */
 	struct cuda_greatest *greatest;
 	/* Ask config->need_experts before a layer's experts; waits for the device there.  NULL: do
 	 * not. */
@@ -60,7 +60,7 @@ struct cuda_step {
 	const struct cuda_sharing *sharing; /* NULL: no experts are left to the CPU */
 };
 
-/* From scratch->input on. */
+/* What scratch->input is about. */
 int cuda_step_launch(const struct cuda_step *step, struct error *err);
 
 #endif

@@ -18,8 +18,9 @@ struct serve {
 	struct serve_config config;
 	struct link *link;
 	struct answer answer;
-	Hearth__ToWorker *asked;      /* what the answer is to; NULL = idle */
-	uint64_t token_ns;            /* computing since the last token */
+	Hearth__ToWorker *asked; /* what the answer is to; NULL = idle */
+	uint64_t token_ns;       /* computing since the last token */
+	uint64_t begun_ns;       /* since then the device computes what follows; 0: it does not */
 	struct compute_result result; /* of the last forward that wanted one */
 	struct sample_scratch *scratch;
 	uint8_t *packed; /* (packed_bytes) */
@@ -130,7 +131,7 @@ serve_begin(struct serve *serve, Hearth__ToWorker *asked, bool cancelled, struct
 	if (serve->asked != NULL)
 		hearth__to_worker__free_unpacked(serve->asked, NULL);
 	serve->asked = asked;
-	serve->token_ns = 0;
+	serve->token_ns = serve->begun_ns = 0;
 	if (answer_begin(answer, asked->generate, &wrong) < 0)
 		return serve_finish(serve, "error", wrong.text, 0, err);
 	if (cancelled)
@@ -206,7 +207,7 @@ serve_token(struct serve *serve, struct error *err)
 	struct answer *answer = &serve->answer;
 	Hearth__Token token = HEARTH__TOKEN__INIT;
 	Hearth__FromWorker message = HEARTH__FROM_WORKER__INIT;
-	uint64_t begin = clock_ns();
+	uint64_t begin = clock_ns(), now;
 	const char *finish;
 	float logit;
 	int rc;
@@ -220,7 +221,9 @@ serve_token(struct serve *serve, struct error *err)
 		token.logits.data = (uint8_t *)serve->result.logits;
 		token.logits.len = answer->vocabulary * sizeof(float);
 	}
-	token.compute_ns = serve->token_ns + clock_ns() - begin;
+	now = clock_ns();
+	token.compute_ns = serve->token_ns + now - begin;
+	serve->begun_ns = serve->result.ahead ? now : 0;
 	message.what_case = HEARTH__FROM_WORKER__WHAT_TOKEN;
 	message.token = &token;
 	rc = serve_send(serve, &message, err);
@@ -244,11 +247,15 @@ serve_token(struct serve *serve, struct error *err)
 }
 
 static struct compute_want
-serve_want(const struct answer *answer)
+serve_want(const struct serve *serve)
 {
+	const struct answer *answer = &serve->answer;
+	bool greedy = sampling_is_greedy(&answer->sampling);
+
 	return (struct compute_want){
-		.logits = !sampling_is_greedy(&answer->sampling) ||
-			  (answer->want_logits && answer_index(answer) == 0),
+		.logits = !greedy || (answer->want_logits && answer_index(answer) == 0),
+		.ahead =
+		    greedy && answer_has_room(answer) && !requests_waiting(serve->config.requests),
 	};
 }
 
@@ -260,12 +267,14 @@ serve_step(struct serve *serve, struct error *err)
 	const uint32_t *ids = answer->ids + answer->done;
 	uint32_t left = answer->n_ids - answer->done;
 	uint32_t n = left < COMPUTE_BATCH ? left : COMPUTE_BATCH;
-	uint64_t begin = clock_ns();
-	struct compute_want want = serve_want(answer);
+	uint64_t begin = serve->begun_ns != 0 ? serve->begun_ns : clock_ns();
+	struct compute_want want;
 	int rc;
 
+	serve->begun_ns = 0;
 	rc =
 	    serve->config.wait_trunk != NULL ? serve->config.wait_trunk(serve->config.arg, err) : 0;
+	want = serve_want(serve);
 	if (rc == 0)
 		rc = serve->config.ops->forward(serve->config.compute, ids, n, answer->done,
 						n == left ? &want : NULL, &serve->result, err);

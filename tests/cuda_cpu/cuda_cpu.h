@@ -6,7 +6,8 @@
  * depend on the order of warps or blocks between barriers, shared memory that is read before it is
  * written (it starts as NaNs), barriers and warp collectives that not all reach (an error of the
  * launch that says where), and, in a build with AddressSanitizer, each byte beyond an allocation.
- * A stream does nothing until it is waited for, so a result read too early is not there yet.
+ * A stream does nothing until it is waited for, and no more than that, so a result read too early
+ * is not there yet.
  *
  * It does not show: races within what lies between two barriers of one warp, the memory model (all
  * is seen at once, in program order), alignment of loads without UndefinedBehaviorSanitizer, host
@@ -24,8 +25,8 @@ extern "C" {
 
 /* Calls since the program began. */
 struct cuda_cpu_calls {
-	uint64_t allocations; /* and frees, of device and pinned memory; streams, graphs too */
-	uint64_t waits;       /* of the host, for a stream or for all */
+	uint64_t allocations; /* and frees, of device and pinned memory; streams, events, graphs */
+	uint64_t waits;       /* of the host, for a stream, an event or for all */
 	uint64_t launches;    /* of kernels by the host, without those of graphs */
 	uint64_t graphs;      /* launched */
 	uint64_t copies;      /* and fills, without those of graphs */
@@ -47,6 +48,9 @@ void cuda_cpu_shared(size_t bytes);
 /* The call of that name, the `which`-th from now on (the next is 1), fails: cudaSetDevice,
  * cudaHostAlloc, cudaLaunchKernelEx, cudaGraphLaunch.  0: none does. */
 void cuda_cpu_fail(const char *call, uint64_t which);
+
+/* The graph that is launched next fails when it runs. */
+void cuda_cpu_break_graph(void);
 
 #ifdef __cplusplus
 }

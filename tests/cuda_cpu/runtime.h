@@ -57,6 +57,7 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 
 enum {
 	cudaStreamNonBlocking = 1,
+	cudaEventDisableTiming = 2,
 	cudaHostRegisterMapped = 2,
 	cudaHostRegisterReadOnly = 8,
 	cudaHostAllocMapped = 2,
@@ -64,6 +65,7 @@ enum {
 };
 
 typedef struct cuda_cpu_stream *cudaStream_t;
+typedef struct cuda_cpu_event *cudaEvent_t;
 typedef struct cuda_cpu_graph *cudaGraph_t;
 typedef struct cuda_cpu_graph *cudaGraphExec_t;
 
@@ -158,6 +160,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *ret);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ret, cudaGraph_t graph, unsigned long long flags);

@@ -1,5 +1,5 @@
-/* A stream is a list of what is to be done; all of it is done when somebody waits.  So nothing is
- * there before it has been waited for, whatever the caller hopes. */
+/* A stream is a list of what is to be done; it is done when somebody waits, and no more of it than
+ * is waited for.  So nothing is there before that, whatever the caller hopes. */
 #include "tests/cuda_cpu/stream.h"
 
 #include <map>
@@ -14,12 +14,19 @@ struct work {
 	std::shared_ptr<const struct cuda_cpu_grid> kernel;
 };
 
+/* Has come when so many of a stream are done. */
+struct cuda_cpu_event {
+	struct cuda_cpu_stream *stream; /* NULL: not recorded */
+	uint64_t at;
+};
+
 struct cuda_cpu_graph {
 	std::vector<work> nodes;
 };
 
 struct cuda_cpu_stream {
 	std::vector<work> todo;
+	uint64_t done;                  /* taken from there so far */
 	struct cuda_cpu_graph *capture; /* NULL: it does not */
 };
 
@@ -78,16 +85,30 @@ do_all(const std::vector<work> &todo)
 	return error;
 }
 
+/* Of a failure nothing is left to do. */
+static cudaError_t
+do_first(struct cuda_cpu_stream *stream, size_t n)
+{
+	std::vector<work> first(stream->todo.begin(), stream->todo.begin() + (ptrdiff_t)n);
+	cudaError_t error;
+
+	stream->todo.erase(stream->todo.begin(), stream->todo.begin() + (ptrdiff_t)n);
+	stream->done += n;
+	error = do_all(first);
+	if (error) {
+		stream->done += stream->todo.size();
+		stream->todo.clear();
+	}
+	return error;
+}
+
 cudaError_t
 cuda_cpu_stream_finish(cudaStream_t stream)
 {
-	std::vector<work> todo;
-
 	stream = stream_of(stream);
 	if (stream->capture)
 		return cudaErrorStreamCaptureUnsupported;
-	todo.swap(stream->todo);
-	return do_all(todo);
+	return do_first(stream, stream->todo.size());
 }
 
 /* -- launches -- */
@@ -192,7 +213,61 @@ cudaDeviceSynchronize(void)
 	return cuda_cpu_result(error);
 }
 
+/* -- events -- */
+
+cudaError_t
+cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	*ret = new cuda_cpu_event();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventDestroy(cudaEvent_t event)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.allocations++;
+	delete event;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	CUDA_CPU_LOCKED;
+
+	stream = stream_of(stream);
+	if (stream->capture)
+		return cuda_cpu_result(cudaErrorStreamCaptureUnsupported);
+	event->stream = stream;
+	event->at = stream->done + stream->todo.size();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventSynchronize(cudaEvent_t event)
+{
+	CUDA_CPU_LOCKED;
+
+	cuda_cpu_counted.waits++;
+	if (!event->stream || event->at <= event->stream->done)
+		return cudaSuccess;
+	return cuda_cpu_result(do_first(event->stream, event->at - event->stream->done));
+}
+
 /* -- graphs: the list of what was captured -- */
+
+static bool next_graph_breaks;
+
+extern "C" void
+cuda_cpu_break_graph(void)
+{
+	next_graph_breaks = true;
+}
 
 cudaError_t
 cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
@@ -242,7 +317,10 @@ cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 	cuda_cpu_counted.graphs++;
 	if (cuda_cpu_fails("cudaGraphLaunch"))
 		return cuda_cpu_result(cudaErrorIllegalState);
-	cuda_cpu_stream_add(stream, [graph] { return do_all(graph->nodes); });
+	cuda_cpu_stream_add(stream, [graph, breaks = next_graph_breaks] {
+		return breaks ? cudaErrorLaunchFailure : do_all(graph->nodes);
+	});
+	next_graph_breaks = false;
 	return cudaSuccess;
 }
 

@@ -4,11 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include <errno.h>
+
 #include "tests/cuda_cpu/cuda_cpu.h"
-#include "tests/forward_copy.h"
 #include "tests/gpu.h"
 
 #define MODEL "tests/data/odd-shapes.gguf"
@@ -17,34 +19,151 @@
 
 static struct device *device;
 
-static void
-a_token_is_one_graph_and_one_wait_and_allocates_nothing(void **state)
-{
-	struct cuda_cpu_calls before = { 0 }, after;
+/* Greedy, from one token on. */
+struct loop {
 	struct gpu_model m;
-	float *logits;
+	struct compute_result last;
+	uint32_t pos;
+};
 
-	(void)state;
-	gpu_model_open(&m, device, MODEL, CONTEXT, true, NULL, NULL);
-	logits = malloc(m.model.vocabulary * sizeof(*logits));
-	/* The first is computed by launches, the second captures the graph. */
-	for (uint32_t i = 0; i < 2 + TOKENS; i++) {
-		uint32_t id = (i * 31 + 5) % m.model.vocabulary;
-		struct error err = { "" };
+static int
+loop_token(struct loop *loop, struct compute_want want, struct error *err)
+{
+	uint32_t id = loop->last.greatest;
+	int rc = compute_cuda.forward(loop->m.compute, &id, 1, loop->pos, &want, &loop->last, err);
 
-		if (i == 2)
-			before = cuda_cpu_counts();
-		if (forward_copy(&compute_cuda, m.compute, &m.model, &id, 1, i, logits, &err) < 0)
-			fail_msg("%s", err.text);
-	}
+	loop->pos += rc == 0;
+	return rc;
+}
+
+static void
+loop_go(struct loop *loop, struct compute_want want)
+{
+	struct error err = { "" };
+
+	if (loop_token(loop, want, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+/* The first is computed by launches, the second captures the graph. */
+static void
+loop_open(struct loop *loop, struct compute_want want)
+{
+	*loop = (struct loop){ .last = { .greatest = 5 } };
+	gpu_model_open(&loop->m, device, MODEL, CONTEXT, true, NULL, NULL);
+	loop_go(loop, want);
+	loop_go(loop, want);
+}
+
+/* `copies`: a token. */
+static void
+takes(struct compute_want want, uint32_t copies)
+{
+	struct cuda_cpu_calls before, after;
+	struct loop loop;
+
+	loop_open(&loop, want);
+	before = cuda_cpu_counts();
+	for (uint32_t i = 0; i < TOKENS; i++)
+		loop_go(&loop, want);
 	after = cuda_cpu_counts();
 	assert_int_equal(after.graphs - before.graphs, TOKENS);
 	assert_int_equal(after.waits - before.waits, TOKENS);
 	assert_int_equal(after.allocations - before.allocations, 0);
 	assert_int_equal(after.launches - before.launches, 0);
-	assert_int_equal(after.copies - before.copies, TOKENS); /* of logits */
-	free(logits);
-	gpu_model_close(&m);
+	assert_int_equal(after.copies - before.copies, TOKENS * copies);
+	gpu_model_close(&loop.m);
+}
+
+static void
+a_token_is_one_graph_and_one_wait_and_allocates_nothing(void **state)
+{
+	(void)state;
+	takes((struct compute_want){ .logits = false }, 1);
+	takes((struct compute_want){ .logits = true }, 2);
+}
+
+static void
+a_token_ahead_is_no_more_and_copies_nothing(void **state)
+{
+	(void)state;
+	takes((struct compute_want){ .ahead = true }, 0);
+	takes((struct compute_want){ .ahead = true, .logits = true }, 1);
+}
+
+#define AHEAD ((struct compute_want){ .ahead = true })
+
+/* What greedy tokens are without any of it. */
+static void
+plain_tokens(uint32_t *ret, uint32_t n)
+{
+	struct loop loop;
+
+	loop_open(&loop, (struct compute_want){ .ahead = false });
+	for (uint32_t i = 0; i < n; i++) {
+		ret[i] = loop.last.greatest;
+		loop_go(&loop, (struct compute_want){ .ahead = false });
+	}
+	gpu_model_close(&loop.m);
+}
+
+/* The one behind the third is not taken by the device. */
+static void
+what_cannot_be_begun_ahead_is_begun_when_it_is_asked_for(void **state)
+{
+	uint32_t want[TOKENS];
+	struct loop loop;
+
+	(void)state;
+	plain_tokens(want, TOKENS);
+	loop_open(&loop, AHEAD);
+	for (uint32_t i = 0; i < TOKENS; i++) {
+		assert_int_equal(loop.last.greatest, want[i]);
+		cuda_cpu_fail("cudaGraphLaunch", i == 2);
+		loop_go(&loop, AHEAD);
+		assert_int_equal(loop.last.ahead, i != 2);
+	}
+	gpu_model_close(&loop.m);
+}
+
+static void
+one_that_fails_is_the_failure_of_the_forward_that_wants_it(void **state)
+{
+	struct error err = { "" };
+	uint32_t want[TOKENS];
+	struct loop loop;
+
+	(void)state;
+	plain_tokens(want, TOKENS);
+	loop_open(&loop, AHEAD);
+	cuda_cpu_break_graph();
+	loop_go(&loop, AHEAD);
+	assert_true(loop.last.ahead);
+	assert_int_equal(loop.last.greatest, want[1]);
+	assert_int_equal(loop_token(&loop, AHEAD, &err), -EIO);
+	assert_non_null(strstr(err.text, "waiting for kernels"));
+	for (uint32_t i = 1; i < TOKENS; i++) {
+		assert_int_equal(loop.last.greatest, want[i]);
+		loop_go(&loop, AHEAD);
+	}
+	gpu_model_close(&loop.m);
+}
+
+/* As one that runs is dropped: it is waited for by what follows it. */
+static void
+one_that_fails_unasked_ends_what_comes_next(void **state)
+{
+	struct error err = { "" };
+	struct loop loop;
+
+	(void)state;
+	loop_open(&loop, AHEAD);
+	cuda_cpu_break_graph();
+	loop_go(&loop, AHEAD);
+	loop.last.greatest++;
+	assert_int_equal(loop_token(&loop, AHEAD, &err), -EIO);
+	loop_go(&loop, AHEAD);
+	gpu_model_close(&loop.m);
 }
 
 int
@@ -52,6 +171,10 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_token_is_one_graph_and_one_wait_and_allocates_nothing),
+		cmocka_unit_test(a_token_ahead_is_no_more_and_copies_nothing),
+		cmocka_unit_test(what_cannot_be_begun_ahead_is_begun_when_it_is_asked_for),
+		cmocka_unit_test(one_that_fails_is_the_failure_of_the_forward_that_wants_it),
+		cmocka_unit_test(one_that_fails_unasked_ends_what_comes_next),
 	};
 	int failed;
 
