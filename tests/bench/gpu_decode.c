@@ -9,6 +9,7 @@
  * slots: every expert in device memory (17 GiB); place: in registered host memory, read in place,
  * but for N percent of them.  The CPU's share of these changes no bit: the checksum of the logits
  * says so.  The time of a step is the median: of a share that follows, the first steps do not show.
+ * Greedy tokens are timed twice: computed when they are asked for, and begun behind the one before.
  * Few kernels for a profiler: --steps 1 --contexts 100 --layers 4. */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -31,6 +32,7 @@
 
 #define STEPS_MAX 1000u
 #define MAX_CONTEXTS 8u
+#define GREEDY_MAX (COMPUTE_BATCH - 2) /* the model has room for a batch behind the longest */
 
 struct words {
 	const char *where;
@@ -71,6 +73,34 @@ time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_
 		ms[s] = (double)(clock_ns() - begin) / 1e6;
 	}
 	return figures_median(ms, steps);
+}
+
+/* Of greedy tokens from pos on, but for the first: a token's time in ms, on an average. */
+static double
+time_greedy(struct compute *compute, uint32_t n, uint32_t pos, bool ahead)
+{
+	const struct compute_want want = { .ahead = ahead };
+	struct compute_result result = { .greatest = 1 };
+	uint64_t begin = 0;
+
+	for (uint32_t i = 0; i <= n; i++) {
+		uint32_t id = result.greatest;
+
+		if (i == 1)
+			begin = clock_ns();
+		must(compute_cuda.forward(compute, &id, 1, pos + i, &want, &result, &err));
+	}
+	return (double)(clock_ns() - begin) / 1e6 / n;
+}
+
+static void
+tell_greedy(struct compute *compute, uint32_t steps, uint32_t pos)
+{
+	uint32_t n = steps < GREEDY_MAX ? steps : GREEDY_MAX;
+	double each = time_greedy(compute, n, pos, false);
+
+	printf("greedy tokens at %-6u %8.3f ms each when asked for, %8.3f ms each begun ahead\n",
+	       pos, each, time_greedy(compute, n, pos, true));
 }
 
 static int
@@ -174,6 +204,7 @@ time_contexts(struct compute *compute, const struct model *m, const struct words
 		    "one token, graph, at %-6u %8.3f ms  %7.1f tokens/s; %.0f MB take %.3f ms at "
 		    "least: ratio %.3f\n",
 		    context, ms, 1e3 / ms, bench_traffic_bytes(&traffic) / 1e6, least, least / ms);
+		tell_greedy(compute, (uint32_t)words->steps, context);
 		tell_share(compute);
 		bench_probe_print();
 	}
