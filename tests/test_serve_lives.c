@@ -200,16 +200,17 @@ static void
 upkeep_can_end_it(void **state)
 {
 	struct stage *stage = *state;
-	struct text text = text_make(5, 21);
+	struct text text = text_make(200, 21);
 
+	/* In the middle of a prompt: a token might be on its way when the link is closed. */
 	fake_compute_gate(&stage->compute, true);
 	send_ask(stage, &text, 1, 30);
 	fake_compute_wait_entered(&stage->compute, 1);
 	stage->upkeep_code = -ECANCELED;
 	fake_compute_gate(&stage->compute, false);
 	assert_int_equal(worker_join(stage), -ECANCELED);
+	assert_int_equal(stage->compute.forwards, 1);
 	fake_scheduler_wait_down(&stage->scheduler, 1);
-	read_tokens(stage, &text, 1, 1);
 	stage->upkeep_code = 0;
 	worker_start(stage);
 }
