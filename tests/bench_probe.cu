@@ -64,7 +64,9 @@ bench_probe_print(void)
 	uint64_t bytes = PROBE_LAUNCHES * ONE * sizeof(uint64_t), *all = (uint64_t *)malloc(bytes);
 	uint32_t begin = log->n, layers_end;
 
-	if (!all || !log->at || cudaMemcpy(all, log->at, bytes, cudaMemcpyDeviceToHost))
+	/* A token may have been begun ahead. */
+	if (!all || !log->at || cudaDeviceSynchronize() ||
+	    cudaMemcpy(all, log->at, bytes, cudaMemcpyDeviceToHost))
 		abort();
 	while (begin > 0 && strcmp(log->launch[--begin % PROBE_LAUNCHES].name, TOKEN_BEGINS) != 0)
 		;
