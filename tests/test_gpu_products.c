@@ -126,7 +126,7 @@ multiply(const struct cuda_matrices *m, const struct product *p, size_t token, u
 	int r = 0;
 
 	if (how == NORMED) {
-		r = cuda_multiply_normed(NULL, m, from, &norm, to, tokens, NULL, &err);
+		r = cuda_multiply_normed(NULL, m, from, &norm, to, tokens, &err);
 	} else {
 		r = cuda_normed(NULL, from, &norm, m->columns, p->x, tokens, &err);
 		if (!r)

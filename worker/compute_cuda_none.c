@@ -62,9 +62,8 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ve
 int
 cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
-		     const struct cuda_soon *soon, struct error *err)
+		     struct error *err)
 {
-	(void)soon;
 	(void)stream;
 	(void)matrices;
 	(void)from;

@@ -47,6 +47,7 @@ struct cuda_matrices {
 	struct cuda_matrix of[3];
 	uint32_t n;
 	uint32_t columns;
+	const struct cuda_soon *soon; /* asked for beside one token's product; NULL: nothing */
 };
 
 struct cuda_rows {
@@ -93,12 +94,10 @@ int cuda_normed(void *stream, struct cuda_rows from, const struct cuda_norm *nor
 int cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_vectors from,
 		  struct cuda_rows to, bool add, uint32_t tokens, struct error *err);
 
-struct cuda_soon;
-
-/* to[t] = matrices * (from[t], normed); asks for `soon` (NULL: nothing) meanwhile. */
+/* to[t] = matrices * (from[t], normed). */
 int cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 			 const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
-			 const struct cuda_soon *soon, struct error *err);
+			 struct error *err);
 
 /* Keys and values of a layer, (kv_heads, CUDA_KV_TILES(context), CUDA_KV_GROUPS(head_dim)) tiles
  * each.  A tile has 32 columns of 32 positions in fixed point, two bytes a column and a unit for
@@ -119,14 +118,22 @@ struct cuda_kv_tile {
 #define CUDA_KV_TILES(context) (((context) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 #define CUDA_KV_GROUPS(head_dim) (((head_dim) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 
-/* Keys and values that cuda_attend reads first, for one token: of each split of the context the
- * first tiles.  Who asks for them while memory has nothing else to do spares it a wait. */
+#define CUDA_SOON_MATRICES 4u
+
+/* What kernels behind read, whatever comes out of those before them.  Who asks for it while memory
+ * has nothing else to do spares them a wait. */
 struct cuda_soon {
-	const struct cuda_input *in;
+	/* Keys and values that cuda_attend reads first, for one token: of each split of the context
+	 * the first tiles. */
+	const struct cuda_input *in; /* NULL: none */
 	const struct cuda_kv_tile *keys, *values;
 	uint64_t head_tiles;           /* from a head's to the next one's */
 	uint32_t kv_heads, groups;     /* groups: of 32 columns, side by side */
 	uint32_t splits_most, n_tiles; /* of each split */
+	struct {
+		const void *at;
+		uint64_t n;           /* bytes */
+	} matrix[CUDA_SOON_MATRICES]; /* n 0: none */
 };
 
 struct cuda_attention {
@@ -178,18 +185,8 @@ struct cuda_share {
 	uint32_t layer, layers;
 };
 
-/* Bytes of device memory that kernels behind read whatever is chosen. */
-struct cuda_bytes {
-	const void *at;
-	uint64_t n;
-};
-
-#define CUDA_MOE_SOON 4u
-
 struct cuda_moe {
 	struct cuda_share share;
-	struct cuda_bytes
-	    soon[CUDA_MOE_SOON];           /* cuda_route asks for them; of those not used n is 0 */
 	const struct expert_place *places; /* (experts), of this layer */
 	bool behind_copy;                  /* a copy to `places` comes before cuda_experts_in */
 	uint32_t type[N_ROLES];

@@ -82,7 +82,7 @@ struct multiply {
 	struct cuda_plan plan;
 	struct cuda_vectors from; /* with a norm: of rows only */
 	struct cuda_norm norm;
-	struct cuda_soon soon;
+	struct cuda_soon soon; /* where m.soon is not NULL */
 	struct cuda_rows to;
 	bool add;
 };
@@ -107,11 +107,11 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 	let_next_begin();
 	if (unit.rows > 0)
 		mine.stage(0, 0);
+	if (p.m.soon)
+		soon_ask(p.soon);
 	if constexpr (NORM) {
 		float *x = (float *)(multiply_memory + p.plan.floats_at);
 
-		if (p.soon.in)
-			soon_ask(p.soon);
 		row_norm(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
 			 (float *)(multiply_memory + p.plan.own_at),
 			 p.plan.fixed ? multiply_memory : NULL, p.plan.floats ? x : NULL);
@@ -156,6 +156,8 @@ multiply_launch(void *stream, struct multiply *p, uint32_t tokens, struct error 
 	r = cuda_plan_make(&p->plan, &wants, err);
 	if (r)
 		return r;
+	if (p->m.soon)
+		p->soon = *p->m.soon;
 	for (uint32_t i = 0; i < p->m.n; i++) {
 		p->rows[i] = staged_rows_of(&p->plan, types[i], p->m.of[i].row_bytes);
 		units += units_of(p->m.of[i].rows, N);
@@ -194,15 +196,13 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ve
 extern "C" int
 cuda_multiply_normed(void *stream, const struct cuda_matrices *matrices, struct cuda_rows from,
 		     const struct cuda_norm *norm, struct cuda_rows to, uint32_t tokens,
-		     const struct cuda_soon *soon, struct error *err)
+		     struct error *err)
 {
 	struct multiply p = {};
 
 	p.m = *matrices;
 	p.from.rows = from;
 	p.norm = *norm;
-	if (soon)
-		p.soon = *soon;
 	p.to = to;
 	return rows_of(matrices) < TWO_FROM ? multiply_launch<1, true>(stream, &p, tokens, err)
 					    : multiply_launch<2, true>(stream, &p, tokens, err);

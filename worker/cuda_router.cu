@@ -4,7 +4,6 @@
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_plan.cuh"
 #include "worker/cuda_share.cuh"
-#include "worker/cuda_soon.cuh"
 
 #define WARPS 8u
 #define THREADS (WARPS * 32)
@@ -189,9 +188,6 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	let_next_begin();
 	if (row < moe.experts)
 		mine.stage(0, 0);
-	/* Memory has little to do while experts are chosen. */
-	for (uint32_t i = 0; token == 0 && i < CUDA_MOE_SOON; i++)
-		bytes_ask(moe.soon[i]);
 	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
 		 p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();

@@ -20,10 +20,9 @@ split_positions(uint32_t length, uint32_t most)
 	return max(up(up(length, most), CUDA_KV_TILE) * CUDA_KV_TILE, SPLIT_LEAST);
 }
 
-/* By all threads of a grid of one row: pieces by turns.  The position lies there since before the
- * forward's first kernel began. */
+/* The position lies there since before the forward's first kernel began. */
 static __device__ __forceinline__ void
-soon_ask(const struct cuda_soon &soon)
+soon_ask_tiles(const struct cuda_soon &soon)
 {
 	uint32_t length = __ldcg(&soon.in->pos) + 1;
 	uint32_t positions = split_positions(length, soon.splits_most);
@@ -42,21 +41,32 @@ soon_ask(const struct cuda_soon &soon)
 	}
 }
 
-#define SOON_PIECE (32u << 10)
+#define SOON_PIECE (16u << 10)
 
-/* The same of plain bytes: a piece of each range by one thread, in all warps alike. */
+/* Whole pieces of 16 bytes from the first multiple of 16 on. */
 static __device__ __forceinline__ void
-bytes_ask(const struct cuda_bytes &soon)
+soon_ask_bytes(const uint8_t *at, uint64_t n)
 {
-	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-	uint32_t beside = (0u - (uint32_t)(uintptr_t)soon.at) % 16;
-	const uint8_t *at = (const uint8_t *)soon.at + beside;
-	uint64_t n = soon.n < beside + 16 ? 0 : (soon.n - beside) / 16 * 16;
+	uint32_t beside = (0u - (uint32_t)(uintptr_t)at) % 16;
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x * SOON_PIECE;
 
-	for (uint64_t i = (uint64_t)(blockIdx.x + gridDim.x * (warp + warps * lane)) * SOON_PIECE;
-	     i < n; i += step)
-		prefetch_bytes(at + i, (uint32_t)(n - i < SOON_PIECE ? n - i : SOON_PIECE));
+	n = n < beside + 16 ? 0 : (n - beside) / 16 * 16;
+	for (uint64_t i = (uint64_t)(blockIdx.x + gridDim.x * threadIdx.x) * SOON_PIECE; i < n;
+	     i += step)
+		prefetch_bytes(at + beside + i,
+			       (uint32_t)(n - i < SOON_PIECE ? n - i : SOON_PIECE));
+}
+
+/* By all threads of a grid of one row, each of them a piece by turns: so all SMs ask alike, which
+ * each do so through one engine. */
+static __device__ __forceinline__ void
+soon_ask(const struct cuda_soon &soon)
+{
+	if (soon.in)
+		soon_ask_tiles(soon);
+	for (uint32_t i = 0; i < CUDA_SOON_MATRICES; i++)
+		if (soon.matrix[i].n > 0)
+			soon_ask_bytes((const uint8_t *)soon.matrix[i].at, soon.matrix[i].n);
 }
 
 #endif

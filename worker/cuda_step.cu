@@ -154,19 +154,44 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	return a;
 }
 
+#define HEAD_SOON (16u << 20) /* bytes: what memory delivers while a layer's experts are chosen */
+
+static void
+soon_add(const struct cuda_step *step, const struct matrix *matrix, uint64_t most, uint32_t i,
+	 struct cuda_soon *soon)
+{
+	soon->matrix[i].at = trunk_at(step->config, matrix);
+	soon->matrix[i].n = matrix->bytes < most ? matrix->bytes : most;
+}
+
+/* What comes behind a layer's experts, who are chosen with memory at rest. */
+static void
+soon_of(const struct cuda_step *step, uint32_t layer, struct cuda_soon *ret)
+{
+	const struct model *model = step->config->model;
+	const struct model_layer *next = &model->layers[layer + 1];
+
+	if (layer + 1 < model->n_layers) {
+		soon_add(step, &next->q, UINT64_MAX, 0, ret);
+		soon_add(step, &next->k, UINT64_MAX, 1, ret);
+		soon_add(step, &next->v, UINT64_MAX, 2, ret);
+		soon_add(step, &next->out, UINT64_MAX, 3, ret);
+	} else if (step->greatest) {
+		soon_add(step, &model->output, HEAD_SOON, 0, ret);
+	}
+}
+
 /* To qkv.  A batch is normed once, not by every block that has rows. */
 static int
 multiply_normed(const struct cuda_step *step, const struct cuda_matrices *qkv,
-		const struct cuda_norm *norm, const struct cuda_attention *next, struct error *err)
+		const struct cuda_norm *norm, struct error *err)
 {
 	const struct cuda_scratch *scratch = step->scratch;
-	struct cuda_soon soon;
 	int r;
 
-	cuda_attend_soon(next, scratch->input, &soon);
 	if (step->tokens == 1)
 		return cuda_multiply_normed(step->stream, qkv, scratch->h, norm, scratch->qkv, 1,
-					    &soon, err);
+					    err);
 	r = cuda_normed(step->stream, scratch->h, norm, qkv->columns, scratch->x, step->tokens,
 			err);
 	return r ? r
@@ -182,17 +207,23 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	const struct cuda_attention a = attention_of(step, index);
 	const struct cuda_norm norm = norm_of(step, &layer->attn_norm);
 	struct cuda_matrices qkv = {}, out = {};
+	struct cuda_soon tiles = {}, matrices = {};
 	int r;
+
+	cuda_attend_soon(&a, scratch->input, &tiles);
+	soon_of(step, index, &matrices);
 
 	qkv.of[0] = trunk_matrix(step->config, &layer->q);
 	qkv.of[1] = trunk_matrix(step->config, &layer->k);
 	qkv.of[2] = trunk_matrix(step->config, &layer->v);
 	qkv.n = 3;
 	qkv.columns = layer->q.columns;
+	qkv.soon = &tiles;
 	out.of[0] = trunk_matrix(step->config, &layer->out);
 	out.n = 1;
 	out.columns = layer->out.columns;
-	r = multiply_normed(step, &qkv, &norm, &a, err);
+	out.soon = &matrices;
+	r = multiply_normed(step, &qkv, &norm, err);
 	if (!r)
 		r = cuda_attend(step->stream, &a, scratch->input, step->tokens, err);
 	if (!r)
@@ -224,34 +255,6 @@ share_of(const struct cuda_step *step, uint32_t layer)
 	return share;
 }
 
-#define HEAD_SOON (16u << 20) /* bytes: what memory delivers while a layer's experts are chosen */
-
-static struct cuda_bytes
-bytes_of(const struct cuda_step *step, const struct matrix *matrix)
-{
-	return cuda_bytes{ trunk_at(step->config, matrix), matrix->bytes };
-}
-
-/* What comes behind a layer's experts. */
-static void
-soon_of(const struct cuda_step *step, uint32_t layer, struct cuda_bytes (&ret)[CUDA_MOE_SOON])
-{
-	const struct model *model = step->config->model;
-
-	if (layer + 1 < model->n_layers) {
-		const struct model_layer *next = &model->layers[layer + 1];
-
-		ret[0] = bytes_of(step, &next->q);
-		ret[1] = bytes_of(step, &next->k);
-		ret[2] = bytes_of(step, &next->v);
-		ret[3] = bytes_of(step, &next->out);
-	} else if (step->greatest) {
-		ret[0] = bytes_of(step, &model->output);
-		if (ret[0].n > HEAD_SOON)
-			ret[0].n = HEAD_SOON;
-	}
-}
-
 static struct cuda_moe
 moe_of(const struct cuda_step *step, uint32_t layer)
 {
@@ -260,7 +263,6 @@ moe_of(const struct cuda_step *step, uint32_t layer)
 	struct cuda_moe moe = {};
 
 	moe.share = share_of(step, layer);
-	soon_of(step, layer, moe.soon);
 	moe.places = scratch->places + (uint64_t)layer * model->n_experts;
 	moe.behind_copy = step->asking != NULL;
 	for (uint32_t role = 0; role < N_ROLES; role++) {

@@ -107,7 +107,7 @@ vectors_that_leave_rows_no_room_are_refused(void **state)
 					   .n = 1,
 					   .columns = columns[i] };
 
-		assert_int_equal(cuda_multiply_normed(NULL, &m, none, &norm, none, 1, NULL, &err),
+		assert_int_equal(cuda_multiply_normed(NULL, &m, none, &norm, none, 1, &err),
 				 -ENOTSUP);
 	}
 	cuda_cpu_shared(MOST);
