@@ -94,16 +94,22 @@ partial_place(const cuda_attention &a, const partials &partial, const split &at,
 	       partial.splits;
 }
 
-#define AHEAD 8u /* splits whose sums are on their way at once */
-
-/* A lane's columns of AHEAD splits from `first` on; those behind the last are the last's. */
-static __device__ __forceinline__ void
-sums_load(const float *sums, uint32_t first, uint32_t count, float4 (&to)[AHEAD])
+/* Splits whose sums have room in a warp's ring, which nobody else needs any more. */
+template <int CHUNKS, bool SMALL>
+static __device__ __forceinline__ constexpr uint32_t
+sums_at_once(const block_room<CHUNKS, SMALL> *)
 {
-#pragma unroll
-	for (uint32_t i = 0; i < AHEAD; i++)
-		to[i] = __ldcg(
-		    (const float4 *)(sums + (uint64_t)min(first + i, count - 1) * 32 * CHUNK));
+	return sizeof(block_room<CHUNKS, SMALL>::ring[0]) / sizeof(float[32 * CHUNK]);
+}
+
+/* Of `count` splits a lane's four columns, all on their way at once: each lane reads what it has
+ * copied itself, so copies_wait is all it waits for. */
+static __device__ __forceinline__ void
+sums_load(float4 *to, const float *sums, uint32_t count)
+{
+#pragma unroll 4
+	for (uint32_t i = 0; i < count; i++)
+		copy16(to + 32 * i, sums + (uint64_t)i * 32 * CHUNK);
 }
 
 /* A warp: what each split counts, to `factors`; returns greatest score and sum. */
@@ -136,31 +142,32 @@ splits_weigh(const float2 *stats, uint32_t count, float *factors)
 	return ret;
 }
 
-/* A warp: a head's splits in order.  `factors`: shared memory for one of each split. */
+/* A warp: a head's splits in order, by way of its ring.  `factors`: shared memory for one of each
+ * split. */
+template <int CHUNKS, bool SMALL>
 static __device__ __forceinline__ part
 splits_join(const cuda_attention &a, const partials &partial, const split &at, uint32_t head,
-	    float *factors)
+	    block_room<CHUNKS, SMALL> *room, float *factors)
 {
+	constexpr uint32_t AT_ONCE = sums_at_once((block_room<CHUNKS, SMALL> *)NULL);
 	uint64_t place = partial_place(a, partial, at, head);
 	const float *sums = partial.sums + place * 32 * CHUNK + 4 * (threadIdx.x % 32);
-	float4 next[AHEAD];
+	float4 *here = (float4 *)room->ring[threadIdx.x / 32] + threadIdx.x % 32;
 	part ret = {};
 
-	sums_load(sums, 0, at.count, next);
+	sums_load(here, sums, min(AT_ONCE, at.count));
 	ret.stat = splits_weigh(partial.stats + place, at.count, factors);
 	__syncwarp();
 #pragma unroll 1
-	for (uint32_t first = 0; first < at.count; first += AHEAD) {
-		float4 sum[AHEAD];
+	for (uint32_t first = 0; first < at.count; first += AT_ONCE) {
+		uint32_t n = min(AT_ONCE, at.count - first);
 
-#pragma unroll
-		for (uint32_t i = 0; i < AHEAD; i++)
-			sum[i] = next[i];
-		sums_load(sums, first + AHEAD, at.count, next);
-#pragma unroll
-		for (uint32_t i = 0; i < AHEAD; i++)
-			if (first + i < at.count)
-				add_scaled(&ret.sum, factors[first + i], sum[i]);
+		if (first > 0)
+			sums_load(here, sums + (uint64_t)first * 32 * CHUNK, n);
+		copies_wait();
+#pragma unroll 4
+		for (uint32_t i = 0; i < n; i++)
+			add_scaled(&ret.sum, factors[first + i], here[32 * i]);
 	}
 	__syncwarp();
 	return ret;
@@ -196,7 +203,8 @@ splits_output(const cuda_attention &a, const partials &partial, const split &at,
 	uint32_t warp = threadIdx.x / 32;
 
 	for (uint32_t head = warp; head < at.heads; head += blockDim.x / 32)
-		part_output(a, at, head, splits_join(a, partial, at, head, room->line[warp][0]));
+		part_output(a, at, head,
+			    splits_join(a, partial, at, head, room, room->line[warp][0]));
 }
 
 #endif
