@@ -15,7 +15,6 @@
 
 #define FITS(CHUNKS) (sizeof(block_room<CHUNKS, true>) <= SHARED_LEAST)
 static_assert(FITS(1) && FITS(2) && FITS(4) && FITS(8), "any device runs any head");
-static_assert(sizeof(block_room<1, false>) <= 145u << 10, "beside two blocks of other kernels");
 
 static uint32_t
 chunks_of(uint32_t head_dim)
@@ -86,14 +85,14 @@ static __global__ void __launch_bounds__(32)
 	form.k_norm = head_load<CHUNKS>(a.k_norm, a.head_dim);
 	form.turns = turns_at<CHUNKS>(a, pos);
 	x = head_load<CHUNKS>(key_from(a, token, kv_head), a.head_dim);
-	columns_fix(head_turn(a, x, head_scale(a, x), form.k_norm, form.turns, 1, append_line),
-		    key);
+	head_turn(a, x, head_scale(a, x), form.k_norm, form.turns, 1, append_line);
+	__syncwarp();
+	line_fix<CHUNKS>(append_line, key);
 	key_append<CHUNKS>(a, kv_head, pos, key);
 }
 
 template <int CHUNKS, bool SMALL>
-static __global__ void
-__launch_bounds__(block_room<CHUNKS, SMALL>::BOUND)
+static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
     attend_kernel(struct cuda_attention a, struct partials partial, const struct cuda_input *in,
 		  uint32_t first, bool makes_row PROBE_PARAM)
 {

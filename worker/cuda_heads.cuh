@@ -66,23 +66,16 @@ head_scale(const cuda_attention &a, const head_pairs<CHUNKS> &x)
 	return rsqrtf(__fdividef(warp_sum(squares), (float)a.head_dim) + a.epsilon);
 }
 
-/* Of a lane: columns 128 * c + 4 * lane .. of a head. */
-template <int CHUNKS> struct head_columns {
-	float4 of[CHUNKS];
-};
-
-/* A head times `scale`, then each pair turned, times `factor`, by way of shared memory for
- * 128 * CHUNKS columns; those behind the head are 0. */
+/* A head times `scale`, then each pair turned, times `factor`, to 128 * CHUNKS columns of shared
+ * memory; those behind the head become 0. */
 template <int CHUNKS>
-static __device__ __forceinline__ head_columns<CHUNKS>
+static __device__ __forceinline__ void
 head_turn(const cuda_attention &a, const head_pairs<CHUNKS> &x, float scale,
 	  const head_pairs<CHUNKS> &weight, const head_turns<CHUNKS> &turns, float factor,
-	  float *line)
+	  float *to)
 {
 	uint32_t lane = threadIdx.x % 32, half = a.head_dim / 2;
-	head_columns<CHUNKS> ret;
 
-	__syncwarp();
 #pragma unroll
 	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
 		uint32_t i = lane + 32 * n;
@@ -92,19 +85,14 @@ head_turn(const cuda_attention &a, const head_pairs<CHUNKS> &x, float scale,
 		float second = fmaf(high, turns.cosine[n], low * turns.sine[n]) * factor;
 
 		if (i < half)
-			line[i] = first;
+			to[i] = first;
 		if (i < half)
-			line[half + i] = second;
+			to[half + i] = second;
 	}
 #pragma unroll
 	for (uint32_t i = 0; i < 128 * CHUNKS; i += 32)
 		if (i + lane >= a.head_dim)
-			line[i + lane] = 0;
-	__syncwarp();
-#pragma unroll
-	for (uint32_t c = 0; c < CHUNKS; c++)
-		ret.of[c] = *(const float4 *)(line + 128 * c + 4 * lane);
-	return ret;
+			to[i + lane] = 0;
 }
 
 /* Where a token's key of a head comes from; its value is kv_heads heads further on. */
@@ -190,14 +178,15 @@ form_load(const cuda_attention &a, uint32_t pos)
 				  LOG2_E / sqrtf((float)a.head_dim) };
 }
 
-/* A head, by a warp. */
+/* A head in a line, by a warp. */
 template <int CHUNKS>
 static __device__ __forceinline__ void
-columns_fix(const head_columns<CHUNKS> &x, struct fixed_four (&ret)[CHUNKS])
+line_fix(const float *line, struct fixed_four (&ret)[CHUNKS])
 {
 #pragma unroll
 	for (uint32_t c = 0; c < CHUNKS; c++)
-		ret[c] = fixed_four_of<KV_LANES>(x.of[c]);
+		ret[c] = fixed_four_of<KV_LANES>(
+		    *(const float4 *)(line + 128 * c + 4 * (threadIdx.x % 32)));
 }
 
 /* Where lanes' columns of a position lie in the cache. */

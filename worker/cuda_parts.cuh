@@ -203,7 +203,8 @@ splits_output(const cuda_attention &a, const partials &partial, const split &at,
 	uint32_t warp = threadIdx.x / 32;
 
 	for (uint32_t head = warp; head < at.heads; head += blockDim.x / 32)
-		part_output(a, at, head, splits_join(a, partial, at, head, room, room->line[warp]));
+		part_output(a, at, head,
+			    splits_join(a, partial, at, head, room, room->line[warp][0]));
 }
 
 #endif

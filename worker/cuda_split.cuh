@@ -24,15 +24,11 @@ struct partials {
 template <int CHUNKS, bool SMALL> struct block_room {
 	static constexpr uint32_t WARPS = CHUNKS == 8 ? 2 : SMALL ? 4 : 8;
 	static constexpr uint32_t DEPTH = SMALL ? 1 : 2; /* pieces of a warp under way at once */
-	/* The usual block has an SM beside two of the kernel before, or behind (80 registers a
-	 * thread, 256 threads, 41 KB): so it is to need no more than 96 registers a thread, which
-	 * is what so many threads would leave each, and 145 KB. */
-	static constexpr uint32_t BOUND = CHUNKS == 1 && !SMALL ? 608 : 32 * WARPS;
 
 	struct cuda_kv_tile ring[WARPS][DEPTH][CHUNK];
 	struct head_rows q[4 * CHUNKS][4 * HEADS]; /* (groups, lanes) */
 	float q_unit[4 * CHUNKS][HEADS];
-	float line[WARPS][128 * CHUNKS];
+	float line[WARPS][2][128 * CHUNKS];
 	float2 stats[WARPS][HEADS];
 	uint32_t last;
 };
@@ -225,21 +221,21 @@ heads_make(const cuda_attention &a, const split &at, const head_form<CHUNKS> &fo
 		uint32_t head = warp + n * WARPS, from = at.head + min(head, at.heads - 1);
 		head_pairs<CHUNKS> x =
 		    head_load<CHUNKS>(q + (uint64_t)from * a.head_dim, a.head_dim);
-		head_columns<CHUNKS> columns, key_columns;
 		struct fixed_four fixed[CHUNKS];
 		float scale = head_scale(a, x), key_scale = n == 0 ? head_scale(a, key) : 0;
 
-		columns =
-		    head_turn(a, x, scale, form.q_norm, form.turns, form.factor, room->line[warp]);
+		head_turn(a, x, scale, form.q_norm, form.turns, form.factor, room->line[warp][0]);
 		if (n == 0)
-			key_columns = head_turn(a, key, key_scale, form.k_norm, form.turns, 1,
-						room->line[warp]);
-		columns_fix(columns, fixed);
+			head_turn(a, key, key_scale, form.k_norm, form.turns, 1,
+				  room->line[warp][1]);
+		__syncwarp();
+		line_fix<CHUNKS>(room->line[warp][0], fixed);
 		if (n == 0)
-			columns_fix(key_columns, ret->key);
+			line_fix<CHUNKS>(room->line[warp][1], ret->key);
 		if (n == 0)
 			ret->value = fixed_four_of<KV_LANES>(value);
 		query_put(room, fixed, head);
+		__syncwarp();
 	}
 }
 
