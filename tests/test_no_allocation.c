@@ -88,6 +88,8 @@ run(bool from_host)
 		need_publish(&stage, layer, true);
 	while (table_look(&stage.table) < stage.model.n_layers)
 		assert_int_equal(upstream_wait(&stage.upstream, &stage.err), 0);
+	/* A state that came while the one before was taken is taken twice. */
+	assert_int_equal(upstream_look(&stage.upstream, &stage.err), 0);
 	page = calloc(1, journal_bytes(NEED_CONTEXT));
 	journal_open(&journal, page, &identity, true);
 	assert_int_equal(sample_scratch_open(&scratch, stage.model.vocabulary), 0);
