@@ -9,6 +9,7 @@
 
 #include "tests/forward_copy.h"
 #include "tests/gpu.h"
+#include "worker/cpu_lanes.h"
 #include "worker/sample.h"
 
 #define CONTEXT 64u
@@ -333,6 +334,8 @@ none_while_experts_are_left_to_the_cpu(void **state)
 	struct stage stage;
 
 	(void)state;
+	if (lanes_kernels_best() == NULL)
+		skip();
 	stage_open(&stage, KJV, false);
 	gpu_model_close(&stage.m);
 	gpu_model_open_sharing(&stage.m, device, KJV, CONTEXT, true, 0.5f, 2);

@@ -79,7 +79,8 @@ struct compute_ops {
 	void (*close)(struct compute *compute);
 	const char *(*kernels)(
 	    const struct compute *compute); /* "avx512", "avx2", "c", "cuda sm_90" */
-	/* `places` changed; called between forwards. */
+	/* `places` changed; called between forwards.  On return nothing that was begun, ahead or
+	 * not, reads the places before. */
 	int (*places_changed)(struct compute *compute, struct error *err);
 	/* Computes tokens ids[0..n-1] at positions pos..pos+n-1 (1 <= n <= COMPUTE_BATCH, pos + n
 	 * <= context), writing their keys and values (and perhaps those of the next position, as
@@ -90,8 +91,8 @@ struct compute_ops {
 	/* Whether need_experts is called, from the next forward on (after open it is).  Where it is
 	 * not, a device is not asked in the middle of a token. */
 	void (*ask)(struct compute *compute, bool ask);
-	/* Adds to counts[(layers, experts)] how often each was chosen since the last call; between
-	 * forwards.  -errno. */
+	/* Adds to counts[(layers, experts)] how often each was chosen since the last call, also by
+	 * tokens begun ahead and dropped; between forwards.  -errno. */
 	int (*usage)(struct compute *compute, uint64_t *counts);
 	/* NULL: it leaves nothing to others. */
 	void (*share)(const struct compute *compute, struct compute_share *ret);

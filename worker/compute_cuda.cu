@@ -103,7 +103,9 @@ cuda_compute_places_changed(struct compute *compute, struct error *err)
 			       "copying the expert table", err);
 	if (!r)
 		r = cuda_finish(compute->stream, err);
-	if (!r)
+	if (r)
+		compute->ahead.begun = false;
+	else
 		look_for_common(compute);
 	return r;
 }
@@ -299,6 +301,8 @@ compute_usage(struct compute *compute, uint64_t *counts)
 			       "zeroing the experts' use", &err);
 	if (!r)
 		r = cuda_finish(compute->stream, &err);
+	if (r)
+		compute->ahead.begun = false;
 	for (size_t i = 0; i < n && !r; i++)
 		counts[i] += compute->used[i];
 	return r;

@@ -53,7 +53,8 @@ cuda_shared_each(int blocks, int *ret, struct error *err)
 		r = cuda_check(cudaDeviceGetAttribute(
 				   &reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
 			       "cudaDeviceGetAttribute", err);
-	*ret = all / blocks - reserved;
+	if (!r)
+		*ret = all / blocks - reserved;
 	return r;
 }
 

@@ -48,6 +48,7 @@ extern "C" int
 cuda_embed(void *stream, const struct cuda_matrix *embedding, uint32_t columns,
 	   const struct cuda_input *in, struct cuda_rows to, uint32_t tokens, struct error *err)
 {
+	/* Never early: what comes behind reads the input before its own wait. */
 	return cuda_launch_behind(true, "embed_kernel", embed_kernel, tokens, 128, 0, stream, err,
 				  *embedding, columns, in, to);
 }
@@ -82,9 +83,9 @@ struct multiply {
 	struct cuda_plan plan;
 	struct cuda_vectors from; /* with a norm: of rows only */
 	struct cuda_norm norm;
-	struct cuda_soon soon; /* where m.soon is not NULL */
+	struct cuda_soon soon;
 	struct cuda_rows to;
-	bool add;
+	bool add, asks; /* asks: for soon */
 };
 
 template <int N, bool NORM>
@@ -107,7 +108,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 	let_next_begin();
 	if (unit.rows > 0)
 		mine.stage(0, 0);
-	if (p.m.soon)
+	if (p.asks)
 		soon_ask(p.soon);
 	if constexpr (NORM) {
 		float *x = (float *)(multiply_memory + p.plan.floats_at);
@@ -156,8 +157,10 @@ multiply_launch(void *stream, struct multiply *p, uint32_t tokens, struct error 
 	r = cuda_plan_make(&p->plan, &wants, err);
 	if (r)
 		return r;
-	if (p->m.soon)
+	p->asks = p->m.soon != NULL;
+	if (p->asks)
 		p->soon = *p->m.soon;
+	p->m.soon = NULL; /* the host's */
 	for (uint32_t i = 0; i < p->m.n; i++) {
 		p->rows[i] = staged_rows_of(&p->plan, types[i], p->m.of[i].row_bytes);
 		units += units_of(p->m.of[i].rows, N);

@@ -75,13 +75,16 @@ time_forward(struct compute *compute, const struct model *m, uint32_t n, uint32_
 	return figures_median(ms, steps);
 }
 
-/* Of greedy tokens from pos on, but for the first: a token's time in ms, on an average. */
+/* Of greedy tokens from pos on, but for the first: a token's time in ms, on an average.  *ahead:
+ * whether the next one may begin early, and whether any did. */
 static double
-time_greedy(struct compute *compute, uint32_t n, uint32_t pos, bool ahead)
+time_greedy(struct compute *compute, uint32_t n, uint32_t pos, bool *ahead)
 {
-	const struct compute_want want = { .ahead = ahead };
+	const struct compute_want want = { .ahead = *ahead };
 	struct compute_result result = { .greatest = 1 };
 	uint64_t begin = 0;
+
+	*ahead = false;
 
 	for (uint32_t i = 0; i <= n; i++) {
 		uint32_t id = result.greatest;
@@ -89,6 +92,7 @@ time_greedy(struct compute *compute, uint32_t n, uint32_t pos, bool ahead)
 		if (i == 1)
 			begin = clock_ns();
 		must(compute_cuda.forward(compute, &id, 1, pos + i, &want, &result, &err));
+		*ahead = *ahead || result.ahead;
 	}
 	return (double)(clock_ns() - begin) / 1e6 / n;
 }
@@ -97,10 +101,14 @@ static void
 tell_greedy(struct compute *compute, uint32_t steps, uint32_t pos)
 {
 	uint32_t n = steps < GREEDY_MAX ? steps : GREEDY_MAX;
-	double each = time_greedy(compute, n, pos, false);
+	bool early = true, none = false;
+	double ahead = time_greedy(compute, n, pos, &early);
 
-	printf("greedy tokens at %-6u %8.3f ms each when asked for, %8.3f ms each begun ahead\n",
-	       pos, each, time_greedy(compute, n, pos, true));
+	printf("greedy tokens at %-6u %8.3f ms each when asked for", pos,
+	       time_greedy(compute, n, pos, &none));
+	if (early)
+		printf(", %8.3f ms each begun ahead", ahead);
+	printf("\n");
 }
 
 static int
@@ -185,15 +193,25 @@ tell_share(const struct compute *compute)
 }
 
 static void
+tell_logits(const struct compute_result *result, const struct model *m)
+{
+	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", result->logits[0],
+	       result->logits[1],
+	       (uint64_t)XXH3_64bits(result->logits, m->vocabulary * sizeof(float)));
+}
+
+static void
 time_contexts(struct compute *compute, const struct model *m, const struct words *words,
-	      const struct bench_rates *rates, struct compute_result *ret)
+	      const struct bench_rates *rates)
 {
 	double position = (double)compute_cuda.kv_bytes(m, m->context) / m->context;
 	const struct compute_want all = { .logits = true };
+	struct compute_result result;
 
 	for (uint32_t i = 0; i < words->n_contexts; i++) {
 		uint32_t context = words->contexts[i];
-		double ms = time_forward(compute, m, 1, context, (uint32_t)words->steps, &all, ret);
+		double ms =
+		    time_forward(compute, m, 1, context, (uint32_t)words->steps, &all, &result);
 		struct bench_traffic traffic;
 		double least;
 
@@ -204,6 +222,7 @@ time_contexts(struct compute *compute, const struct model *m, const struct words
 		    "one token, graph, at %-6u %8.3f ms  %7.1f tokens/s; %.0f MB take %.3f ms at "
 		    "least: ratio %.3f\n",
 		    context, ms, 1e3 / ms, bench_traffic_bytes(&traffic) / 1e6, least, least / ms);
+		tell_logits(&result, m);
 		tell_greedy(compute, (uint32_t)words->steps, context);
 		tell_share(compute);
 		bench_probe_print();
@@ -214,17 +233,11 @@ static void
 time_all(struct compute *compute, const struct model *m, const struct words *words,
 	 const struct bench_rates *rates)
 {
-	struct compute_result result = { .logits = NULL };
 	uint32_t steps = (uint32_t)words->steps;
 
 	printf("one token, launches, at %-6u %8.3f ms\n", words->contexts[0],
 	       time_forward(compute, m, 1, words->contexts[0], steps, NULL, NULL));
-	time_contexts(compute, m, words, rates, &result);
-	if (!result.logits)
-		abort();
-	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", result.logits[0],
-	       result.logits[1],
-	       (uint64_t)XXH3_64bits(result.logits, m->vocabulary * sizeof(float)));
+	time_contexts(compute, m, words, rates);
 	printf("64 tokens at %-6u %8.3f ms\n", words->longest,
 	       time_forward(compute, m, COMPUTE_BATCH, words->longest, steps < 5 ? steps : 5, NULL,
 			    NULL));

@@ -55,8 +55,10 @@ two_blocks_fit_with_what_the_system_takes_of_each(launcher *launch, const struct
 	uint32_t shared = 32u << 10;
 	uint64_t bytes = 0, none;
 
-	while (!launches(launch, moe, shared, &bytes))
+	while (!launches(launch, moe, shared, &bytes)) {
+		assert_true(shared < 227u << 10);
 		shared++;
+	}
 	assert_true(bytes > 16u << 10);
 	assert_true(2 * (bytes + CUDA_CPU_RESERVED) <= shared + CUDA_CPU_RESERVED);
 	assert_true(2 * (bytes + CUDA_CPU_RESERVED) > shared - 2 + CUDA_CPU_RESERVED);

@@ -266,6 +266,7 @@ after_a_failure_the_next_token_is_right(void **state)
 static void
 the_share_changes_no_bit_where_rows_come_in_slices(void **state)
 {
+	struct compute_share share;
 	struct gpu_model m;
 	float *want, *got;
 	size_t bytes;
@@ -281,6 +282,8 @@ the_share_changes_no_bit_where_rows_come_in_slices(void **state)
 	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, 0.5f, 3);
 	four_tokens(&m, false, got);
 	assert_memory_equal(want, got, bytes);
+	compute_cuda.share(m.compute, &share);
+	assert_true(share.experts > 0);
 	gpu_model_close(&m);
 	cuda_cpu_shared(227u << 10);
 	free(want);

@@ -154,15 +154,46 @@ static void
 one_that_fails_unasked_ends_what_comes_next(void **state)
 {
 	struct error err = { "" };
+	uint32_t want[TOKENS], id;
 	struct loop loop;
 
 	(void)state;
+	plain_tokens(want, TOKENS);
 	loop_open(&loop, AHEAD);
 	cuda_cpu_break_graph();
 	loop_go(&loop, AHEAD);
-	loop.last.greatest++;
+	id = loop.last.greatest;
+	loop.last.greatest = id > 0 ? 0 : 1;
 	assert_int_equal(loop_token(&loop, AHEAD, &err), -EIO);
+	loop.last.greatest = id;
+	for (uint32_t i = 1; i < TOKENS; i++) {
+		assert_int_equal(loop.last.greatest, want[i]);
+		loop_go(&loop, AHEAD);
+	}
+	gpu_model_close(&loop.m);
+}
+
+/* Whoever waits for all of the device sees it first. */
+static void
+one_whose_failure_another_wait_saw_is_begun_again(void **state)
+{
+	uint32_t want[TOKENS];
+	uint64_t *counts;
+	struct loop loop;
+
+	(void)state;
+	plain_tokens(want, TOKENS);
+	loop_open(&loop, AHEAD);
+	counts = calloc((size_t)loop.m.model.n_layers * loop.m.model.n_experts, sizeof(*counts));
+	cuda_cpu_break_graph();
 	loop_go(&loop, AHEAD);
+	assert_true(loop.last.ahead);
+	assert_int_equal(compute_cuda.usage(loop.m.compute, counts), -EIO);
+	for (uint32_t i = 1; i < TOKENS; i++) {
+		assert_int_equal(loop.last.greatest, want[i]);
+		loop_go(&loop, AHEAD);
+	}
+	free(counts);
 	gpu_model_close(&loop.m);
 }
 
@@ -175,6 +206,7 @@ main(void)
 		cmocka_unit_test(what_cannot_be_begun_ahead_is_begun_when_it_is_asked_for),
 		cmocka_unit_test(one_that_fails_is_the_failure_of_the_forward_that_wants_it),
 		cmocka_unit_test(one_that_fails_unasked_ends_what_comes_next),
+		cmocka_unit_test(one_whose_failure_another_wait_saw_is_begun_again),
 	};
 	int failed;
 
