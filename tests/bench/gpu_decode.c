@@ -195,6 +195,8 @@ tell_share(const struct compute *compute)
 static void
 tell_logits(const struct compute_result *result, const struct model *m)
 {
+	if (!result->logits)
+		abort();
 	printf("first logits %g %g, checksum of all %016" PRIx64 "\n", result->logits[0],
 	       result->logits[1],
 	       (uint64_t)XXH3_64bits(result->logits, m->vocabulary * sizeof(float)));
