@@ -208,7 +208,7 @@ time_contexts(struct compute *compute, const struct model *m, const struct words
 {
 	double position = (double)compute_cuda.kv_bytes(m, m->context) / m->context;
 	const struct compute_want all = { .logits = true };
-	struct compute_result result;
+	struct compute_result result = { .logits = NULL };
 
 	for (uint32_t i = 0; i < words->n_contexts; i++) {
 		uint32_t context = words->contexts[i];
