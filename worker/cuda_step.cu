@@ -212,7 +212,6 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 
 	cuda_attend_soon(&a, scratch->input, &tiles);
 	soon_of(step, index, &matrices);
-
 	qkv.of[0] = trunk_matrix(step->config, &layer->q);
 	qkv.of[1] = trunk_matrix(step->config, &layer->k);
 	qkv.of[2] = trunk_matrix(step->config, &layer->v);

@@ -107,6 +107,16 @@ plain_tokens(uint32_t *ret, uint32_t n)
 	gpu_model_close(&loop.m);
 }
 
+/* From its second token on. */
+static void
+goes_on_as(struct loop *loop, const uint32_t *want)
+{
+	for (uint32_t i = 1; i < TOKENS; i++) {
+		assert_int_equal(loop->last.greatest, want[i]);
+		loop_go(loop, AHEAD);
+	}
+}
+
 /* The one behind the third is not taken by the device. */
 static void
 what_cannot_be_begun_ahead_is_begun_when_it_is_asked_for(void **state)
@@ -142,10 +152,7 @@ one_that_fails_is_the_failure_of_the_forward_that_wants_it(void **state)
 	assert_int_equal(loop.last.greatest, want[1]);
 	assert_int_equal(loop_token(&loop, AHEAD, &err), -EIO);
 	assert_non_null(strstr(err.text, "waiting for kernels"));
-	for (uint32_t i = 1; i < TOKENS; i++) {
-		assert_int_equal(loop.last.greatest, want[i]);
-		loop_go(&loop, AHEAD);
-	}
+	goes_on_as(&loop, want);
 	gpu_model_close(&loop.m);
 }
 
@@ -166,10 +173,7 @@ one_that_fails_unasked_ends_what_comes_next(void **state)
 	loop.last.greatest = id > 0 ? 0 : 1;
 	assert_int_equal(loop_token(&loop, AHEAD, &err), -EIO);
 	loop.last.greatest = id;
-	for (uint32_t i = 1; i < TOKENS; i++) {
-		assert_int_equal(loop.last.greatest, want[i]);
-		loop_go(&loop, AHEAD);
-	}
+	goes_on_as(&loop, want);
 	gpu_model_close(&loop.m);
 }
 
@@ -189,10 +193,7 @@ one_whose_failure_another_wait_saw_is_begun_again(void **state)
 	loop_go(&loop, AHEAD);
 	assert_true(loop.last.ahead);
 	assert_int_equal(compute_cuda.usage(loop.m.compute, counts), -EIO);
-	for (uint32_t i = 1; i < TOKENS; i++) {
-		assert_int_equal(loop.last.greatest, want[i]);
-		loop_go(&loop, AHEAD);
-	}
+	goes_on_as(&loop, want);
 	free(counts);
 	gpu_model_close(&loop.m);
 }
