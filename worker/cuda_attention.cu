@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
 		previous_done();
-	stream pieces = stream_begin(a, at, makes_row, room->ring[threadIdx.x / 32]);
+	stream pieces = stream_begin(a, at, room->ring[threadIdx.x / 32]);
 	head_form<CHUNKS> form = form_load<CHUNKS>(a, at.pos);
 	if (makes_row)
 		previous_done();
@@ -189,19 +189,6 @@ attend(const struct cuda_attention *a, const struct cuda_input *in, uint32_t tok
 		r = cuda_launch("fix_kernel", fix_kernel, dim3(up(columns, 128), tokens), dim3(32),
 				0, stream, err, a->out, columns);
 	return r;
-}
-
-extern "C" void
-cuda_attend_soon(const struct cuda_attention *a, const struct cuda_input *in, struct cuda_soon *ret)
-{
-	ret->in = in;
-	ret->keys = a->keys;
-	ret->values = a->values;
-	ret->groups = CUDA_KV_GROUPS(a->head_dim);
-	ret->head_tiles = (uint64_t)CUDA_KV_TILES(a->context) * ret->groups;
-	ret->kv_heads = a->kv_heads;
-	ret->splits_most = splits_most(lines_of(a->heads, a->kv_heads, a->head_dim));
-	ret->n_tiles = SPLIT_LEAST / CUDA_KV_TILE;
 }
 
 extern "C" int

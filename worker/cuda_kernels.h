@@ -47,7 +47,6 @@ struct cuda_matrices {
 	struct cuda_matrix of[3];
 	uint32_t n;
 	uint32_t columns;
-	const struct cuda_soon *soon; /* asked for beside one token's product; NULL: nothing */
 };
 
 struct cuda_rows {
@@ -118,24 +117,6 @@ struct cuda_kv_tile {
 #define CUDA_KV_TILES(context) (((context) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 #define CUDA_KV_GROUPS(head_dim) (((head_dim) + CUDA_KV_TILE - 1) / CUDA_KV_TILE)
 
-#define CUDA_SOON_MATRICES 4u
-
-/* What kernels behind read, whatever comes out of those before them.  Who asks for it while memory
- * has nothing else to do spares them a wait. */
-struct cuda_soon {
-	/* Keys and values that cuda_attend reads first, for one token: of each split of the context
-	 * the first tiles. */
-	const struct cuda_input *in; /* NULL: none */
-	const struct cuda_kv_tile *keys, *values;
-	uint64_t head_tiles;           /* from a head's to the next one's */
-	uint32_t kv_heads, groups;     /* groups: of 32 columns, side by side */
-	uint32_t splits_most, n_tiles; /* of each split */
-	struct {
-		const void *at;
-		uint64_t n;           /* bytes */
-	} matrix[CUDA_SOON_MATRICES]; /* n 0: none */
-};
-
 struct cuda_attention {
 	uint32_t heads, kv_heads, head_dim, context;
 	float epsilon;
@@ -153,10 +134,6 @@ uint64_t cuda_partial_floats(uint32_t heads, uint32_t kv_heads, uint32_t head_di
 			     uint32_t at_once);
 uint64_t cuda_arrived_counts(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
 			     uint32_t at_once);
-
-/* What cuda_attend reads first, of one token. */
-void cuda_attend_soon(const struct cuda_attention *a, const struct cuda_input *in,
-		      struct cuda_soon *ret);
 
 /* Norm over each head of q and k, rotary, keys and values to the cache at in->pos on, and q against
  * the cache to a->out. */

@@ -3,7 +3,6 @@
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_many.cuh"
 #include "worker/cuda_plan.cuh"
-#include "worker/cuda_soon.cuh"
 #include "worker/cuda_units.cuh"
 
 #define WARPS 8u
@@ -83,9 +82,8 @@ struct multiply {
 	struct cuda_plan plan;
 	struct cuda_vectors from; /* with a norm: of rows only */
 	struct cuda_norm norm;
-	struct cuda_soon soon;
 	struct cuda_rows to;
-	bool add, asks; /* asks: for soon */
+	bool add;
 };
 
 template <int N, bool NORM>
@@ -108,8 +106,6 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 	let_next_begin();
 	if (unit.rows > 0)
 		mine.stage(0, 0);
-	if (p.asks)
-		soon_ask(p.soon);
 	if constexpr (NORM) {
 		float *x = (float *)(multiply_memory + p.plan.floats_at);
 
@@ -157,10 +153,6 @@ multiply_launch(void *stream, struct multiply *p, uint32_t tokens, struct error 
 	r = cuda_plan_make(&p->plan, &wants, err);
 	if (r)
 		return r;
-	p->asks = p->m.soon != NULL;
-	if (p->asks)
-		p->soon = *p->m.soon;
-	p->m.soon = NULL; /* the host's */
 	for (uint32_t i = 0; i < p->m.n; i++) {
 		p->rows[i] = staged_rows_of(&p->plan, types[i], p->m.of[i].row_bytes);
 		units += units_of(p->m.of[i].rows, N);

@@ -84,22 +84,6 @@ copies_wait_but(void)
 #endif
 }
 
-/* Bytes of device memory, at a multiple of 16 and as many, are soon read: they come into the second
- * cache meanwhile.  Whoever calls waits for nothing. */
-static __device__ __forceinline__ void
-prefetch_bytes(const void *from, uint32_t bytes)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-	asm volatile(
-	    "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
-	    "r"(bytes)
-	    : "memory");
-#else
-	(void)from;
-	(void)bytes;
-#endif
-}
-
 /* What this thread, and those it met at a barrier, wrote before is seen by who sees what it writes
  * after; and the other way round for reads. */
 static __device__ __forceinline__ void

@@ -6,10 +6,23 @@
 #include "worker/cuda_attend.cuh"
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_heads.cuh"
-#include "worker/cuda_soon.cuh"
 
 #define SPLITS_MAX 128u
+#define SPLIT_LEAST 256u          /* positions: a tile for each of 8 warps */
 #define SUMS_ROW (32 * CHUNK + 8) /* floats: heads begin at different banks */
+
+static __host__ __device__ constexpr uint32_t
+up(uint32_t n, uint32_t by)
+{
+	return (n + by - 1) / by;
+}
+
+/* Of each split but the last, of at most `most`; whole tiles. */
+static __device__ __forceinline__ uint32_t
+split_positions(uint32_t length, uint32_t most)
+{
+	return max(up(up(length, most), CUDA_KV_TILE) * CUDA_KV_TILE, SPLIT_LEAST);
+}
 
 /* Of one (token, head, 128 columns, split): the values' sum not yet divided, and before all of
  * them, as pairs, the greatest score and the sum of exp2(score - greatest). */
@@ -83,11 +96,9 @@ template <uint32_t DEPTH> struct stream {
 	uint32_t group;                      /* the next of both */
 	uint32_t pos, end, step, step_bytes; /* positions of the tile to load next; a step on */
 	uint32_t slot;                       /* of the ring: the oldest piece, or the next */
-	uint32_t ahead; /* so many positions on is the tile that is asked for early */
 };
 
-/* The next piece starts on its way as one group of copies, empty behind the last; and the same of
- * the warp's next tile into the second cache, so that memory has work while the ring is full. */
+/* The next piece starts on its way as one group of copies, empty behind the last. */
 template <uint32_t DEPTH>
 static __device__ __forceinline__ void
 piece_load(stream<DEPTH> &s)
@@ -99,8 +110,6 @@ piece_load(stream<DEPTH> &s)
 	uint8_t *to = (uint8_t *)s.ring[s.slot] + 16 * (threadIdx.x % 32);
 
 	static_assert(PIECE % 512 == 0, "each lane copies as much");
-	if (threadIdx.x % 32 == 0 && s.pos < s.end && s.end - s.pos > s.ahead)
-		prefetch_bytes(from + s.step_bytes, min(left, CHUNK) * TILE);
 	if (s.pos < s.end && left >= CHUNK) {
 #pragma unroll
 		for (uint32_t i = 0; i < PIECE; i += 512)
@@ -122,8 +131,7 @@ piece_load(stream<DEPTH> &s)
 
 template <uint32_t DEPTH>
 static __device__ __forceinline__ stream<DEPTH>
-stream_begin(const cuda_attention &a, const split &at, bool alone,
-	     struct cuda_kv_tile (&ring)[DEPTH][CHUNK])
+stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&ring)[DEPTH][CHUNK])
 {
 	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile);
 	uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -137,8 +145,6 @@ stream_begin(const cuda_attention &a, const split &at, bool alone,
 	ret.end = at.end;
 	ret.step = warps * CUDA_KV_TILE;
 	ret.step_bytes = warps * ret.groups * TILE;
-	/* Several tokens read the same tiles: these are in the second cache as it is. */
-	ret.ahead = alone ? ret.step : UINT32_MAX;
 	ret.at = (const uint8_t *)(a.keys + tile_place(a, at.kv_head, ret.pos)) +
 		 16 * (threadIdx.x % 32);
 	ret.to_values = (const uint8_t *)a.values - (const uint8_t *)a.keys +

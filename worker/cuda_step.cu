@@ -154,33 +154,6 @@ attention_of(const struct cuda_step *step, uint32_t layer)
 	return a;
 }
 
-#define HEAD_SOON (16u << 20) /* bytes: what memory delivers while a layer's experts are chosen */
-
-static void
-soon_add(const struct cuda_step *step, const struct matrix *matrix, uint64_t most, uint32_t i,
-	 struct cuda_soon *soon)
-{
-	soon->matrix[i].at = trunk_at(step->config, matrix);
-	soon->matrix[i].n = matrix->bytes < most ? matrix->bytes : most;
-}
-
-/* What comes behind a layer's experts, who are chosen with memory at rest. */
-static void
-soon_of(const struct cuda_step *step, uint32_t layer, struct cuda_soon *ret)
-{
-	const struct model *model = step->config->model;
-	const struct model_layer *next = &model->layers[layer + 1];
-
-	if (layer + 1 < model->n_layers) {
-		soon_add(step, &next->q, UINT64_MAX, 0, ret);
-		soon_add(step, &next->k, UINT64_MAX, 1, ret);
-		soon_add(step, &next->v, UINT64_MAX, 2, ret);
-		soon_add(step, &next->out, UINT64_MAX, 3, ret);
-	} else if (step->greatest) {
-		soon_add(step, &model->output, HEAD_SOON, 0, ret);
-	}
-}
-
 /* To qkv.  A batch is normed once, not by every block that has rows. */
 static int
 multiply_normed(const struct cuda_step *step, const struct cuda_matrices *qkv,
@@ -207,21 +180,16 @@ attention(const struct cuda_step *step, uint32_t index, struct error *err)
 	const struct cuda_attention a = attention_of(step, index);
 	const struct cuda_norm norm = norm_of(step, &layer->attn_norm);
 	struct cuda_matrices qkv = {}, out = {};
-	struct cuda_soon tiles = {}, matrices = {};
 	int r;
 
-	cuda_attend_soon(&a, scratch->input, &tiles);
-	soon_of(step, index, &matrices);
 	qkv.of[0] = trunk_matrix(step->config, &layer->q);
 	qkv.of[1] = trunk_matrix(step->config, &layer->k);
 	qkv.of[2] = trunk_matrix(step->config, &layer->v);
 	qkv.n = 3;
 	qkv.columns = layer->q.columns;
-	qkv.soon = &tiles;
 	out.of[0] = trunk_matrix(step->config, &layer->out);
 	out.n = 1;
 	out.columns = layer->out.columns;
-	out.soon = &matrices;
 	r = multiply_normed(step, &qkv, &norm, err);
 	if (!r)
 		r = cuda_attend(step->stream, &a, scratch->input, step->tokens, err);
