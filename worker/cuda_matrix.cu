@@ -4,6 +4,7 @@
 #include "worker/cuda_many.cuh"
 #include "worker/cuda_plan.cuh"
 #include "worker/cuda_units.cuh"
+#include "worker/cuda_unpack.cuh"
 
 #define WARPS 8u
 #define THREADS (WARPS * 32)

@@ -1,4 +1,4 @@
-/* Rows of any tensor type: times a vector by a warp, and unpacked. */
+/* Rows of any tensor type times a vector, by a warp. */
 #ifndef HEARTH_WORKER_CUDA_ROWS_CUH
 #define HEARTH_WORKER_CUDA_ROWS_CUH
 
@@ -80,17 +80,34 @@ fixed_group_of(const uint8_t *block, uint32_t place)
 	return fixed_group{ __uint_as_float(both.x), (int32_t)both.y };
 }
 
-template <class T>
+/* 16 bytes, as a lane has those of the weights. */
+template <bool TURNED>
+static __device__ __forceinline__ uint4
+run_load(const uint8_t *run)
+{
+	if constexpr (TURNED) {
+		uint32_t first = 8 * turned_lane();
+		uint2 a = *(const uint2 *)(run + first), b = *(const uint2 *)(run + 8 - first);
+
+		return make_uint4(a.x, a.y, b.x, b.y);
+	} else {
+		return *(const uint4 *)run;
+	}
+}
+
+template <class T, bool WIDE>
 static __device__ __forceinline__ void
 fixed_load(const uint8_t *block, const struct fixed_part &part, struct fixed_columns *to)
 {
+	constexpr bool TURNED = T::TURNS && WIDE;
+
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		const uint8_t *run = block + part.run[r];
 		struct fixed_group group = fixed_group_of(block, part.group + r * T::SECOND / 2);
 
-		to->low[r] = *(const uint4 *)run;
-		to->high[r] = *(const uint4 *)(run + FIXED_HIGH);
+		to->low[r] = run_load<TURNED>(run);
+		to->high[r] = run_load<TURNED>(run + FIXED_HIGH);
 		to->unit[r] = group.unit;
 		to->sum[r] = group.unit * (float)group.sum;
 		to->start[r] = -T::BIAS * T::TIMES * group.sum;
@@ -152,7 +169,7 @@ fixed_rows_times(const Row &row, const struct vectors &x, uint32_t columns, floa
 	for (uint32_t block = threadIdx.x % 32 / 8; 8 * block + part < columns / 32; block += 4) {
 		struct fixed_columns v;
 
-		fixed_load<T>(x.fixed + block * CUDA_FIXED_BLOCK_BYTES, place, &v);
+		fixed_load<T, WIDE>(x.fixed + block * CUDA_FIXED_BLOCK_BYTES, place, &v);
 #pragma unroll
 		for (int n = 0; n < N; n++)
 			sums[n] =
@@ -189,7 +206,7 @@ fixed_many_times(const Row &row, const struct vectors &x, uint32_t count, uint32
 
 			if ((uint32_t)m >= count)
 				break;
-			fixed_load<T>(at, place, &v);
+			fixed_load<T, WIDE>(at, place, &v);
 #pragma unroll
 			for (int n = 0; n < N; n++)
 				sums.of[m * N + n] = fixed_add<T>(q[n], v, sums.of[m * N + n]);
@@ -205,6 +222,7 @@ static __device__ __forceinline__ void
 fixed_segments_times(const Row &row, const struct vectors &x, uint32_t segments, uint32_t columns,
 		     struct segment_parts &parts)
 {
+	static_assert(!(WIDE && T::TURNS), "a lane has any of a row's blocks");
 	uint32_t part = threadIdx.x % 8, block = threadIdx.x % 32 / 8, segment = 0;
 	uint32_t blocks = (columns + CUDA_FIXED_BLOCK - 1) / CUDA_FIXED_BLOCK;
 	uint32_t step = blocks < 4 ? blocks : (blocks + 3) / 4 * 4;
@@ -222,8 +240,8 @@ fixed_segments_times(const Row &row, const struct vectors &x, uint32_t segments,
 			break;
 		if (8 * block + part >= columns / 32)
 			continue;
-		fixed_load<T>(x.fixed + segment * x.fixed_stride + block * CUDA_FIXED_BLOCK_BYTES,
-			      place, &v);
+		fixed_load<T, WIDE>(
+		    x.fixed + segment * x.fixed_stride + block * CUDA_FIXED_BLOCK_BYTES, place, &v);
 		sum = parts.from(segment).at + block % 4 * 8 + part;
 		*sum = fixed_times<T, WIDE>(row(segment) + block * T::LENGTH, lane, v, *sum);
 	}
@@ -330,61 +348,25 @@ rows_times(const Row &row, const struct vectors &x, uint32_t count, uint32_t col
 }
 
 /* The same for a type known at run time only; the branches are the same for the whole warp.
- * `whole`: all rows lie at multiples of 16. */
-template <int N, class Row, class Sums>
+ * `whole`: all rows lie at multiples of 16.  TURNS: turned types are read so then, for more code.
+ */
+template <int N, bool TURNS = false, class Row, class Sums>
 static __device__ __forceinline__ void
 any_rows_times(uint32_t type, bool whole, const Row &row, const struct vectors &x, uint32_t count,
 	       uint32_t columns, Sums &sums)
 {
 	switch (type) {
-#define ROWS_CASE(T)                                                                   \
-	case T::TYPE:                                                                  \
-		if (T::WHOLE && whole)                                                 \
-			rows_times<T, N, T::WHOLE != 0>(row, x, count, columns, sums); \
-		else                                                                   \
-			rows_times<T, N, false>(row, x, count, columns, sums);         \
-		break;
+#define ROWS_CASE(T)                                                           \
+	case T::TYPE: {                                                        \
+		constexpr bool WIDE = T::WHOLE && (TURNS || !T::TURNS);        \
+		if (WIDE && whole)                                             \
+			rows_times<T, N, WIDE>(row, x, count, columns, sums);  \
+		else                                                           \
+			rows_times<T, N, false>(row, x, count, columns, sums); \
+		break;                                                         \
+	}
 		CUDA_TYPES(ROWS_CASE)
 #undef ROWS_CASE
-	}
-}
-
-template <class T>
-static __device__ __forceinline__ float
-quant_element(const struct quants &q, uint32_t run, uint32_t i)
-{
-	int32_t byte = (int32_t)(q.bytes[run][i / 4] >> i % 4 * 8 & 255);
-	float value = q.d * (float)(byte / (run == 1 ? T::TIMES : 1) - T::BIAS);
-
-	if constexpr (T::SCALES)
-		value *= q.scale[run];
-	if constexpr (T::MINIMA)
-		value -= q.dmin * q.minimum[run];
-	return value;
-}
-
-/* A row's elements to out, by `threads` threads of which this is `thread`. */
-template <class T>
-static __device__ void
-row_unpack(const uint8_t *row, float *out, uint32_t columns, uint32_t thread, uint32_t threads)
-{
-	if constexpr (T::FLOATS) {
-		uint32_t pieces = columns / T::PIECE;
-
-		for (uint32_t piece = thread; piece < pieces; piece += threads)
-			T::template unpack<false>(row, piece, out + piece * T::PIECE);
-		for (uint32_t i = pieces * T::PIECE + thread; i < columns; i += threads)
-			out[i] = T::one(row, i);
-	} else {
-		for (uint32_t piece = thread; piece < columns / 32; piece += threads) {
-			uint32_t length = piece / 8, part = piece % 8;
-			struct quants q;
-
-			T::template unpack<false>(row + length * T::LENGTH, T::lane_of(part), q);
-			for (uint32_t i = 0; i < 32; i++)
-				out[256 * length + T::place(part) + i / 16 * T::SECOND + i % 16] =
-				    quant_element<T>(q, i / 16, i % 16);
-		}
 	}
 }
 

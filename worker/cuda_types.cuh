@@ -70,13 +70,21 @@ word_of(const uint4 &v, int i)
 	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/* 1: of every second block of a row.  Those lanes have of TURNS types, WIDE, the second 8 bytes of
+ * a run first: weights and vector alike. */
+static __device__ __forceinline__ uint32_t
+turned_lane(void)
+{
+	return threadIdx.x / 8 % 2;
+}
+
 struct quants {
 	uint32_t bytes[2][4];
 	float d, dmin, scale[2], minimum[2];
 };
 
 struct f32 {
-	enum { TYPE = 0, FLOATS = 1, PIECE = 4, BLOCK = 1, BYTES = 4, WHOLE = 1 };
+	enum { TYPE = 0, FLOATS = 1, PIECE = 4, BLOCK = 1, BYTES = 4, WHOLE = 1, TURNS = 0 };
 	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
@@ -96,7 +104,7 @@ struct f32 {
 };
 
 struct f16 {
-	enum { TYPE = 1, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1 };
+	enum { TYPE = 1, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1, TURNS = 0 };
 	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
@@ -116,7 +124,7 @@ struct f16 {
 };
 
 struct bf16 {
-	enum { TYPE = 30, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1 };
+	enum { TYPE = 30, FLOATS = 1, PIECE = 8, BLOCK = 1, BYTES = 2, WHOLE = 1, TURNS = 0 };
 	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *row, uint32_t piece, float *out)
@@ -138,7 +146,7 @@ struct bf16 {
 /* 2 bytes scale, 32 signed bytes. */
 struct q8_0 {
 	enum { TYPE = 8, FLOATS = 0, SECOND = 16, BLOCK = 32, BYTES = 34, LENGTH = 8 * BYTES };
-	enum { BIAS = 128, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0 };
+	enum { BIAS = 128, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0, TURNS = 0 };
 	struct lane {
 		uint32_t block;
 	};
@@ -172,7 +180,7 @@ struct q8_0 {
 /* 2 bytes scale, 32 nibbles: elements 0..15 low, 16..31 high. */
 struct q4_0 {
 	enum { TYPE = 2, FLOATS = 0, SECOND = 16, BLOCK = 32, BYTES = 18, LENGTH = 8 * BYTES };
-	enum { BIAS = 8, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0 };
+	enum { BIAS = 8, TIMES = 1, SCALES = 0, MINIMA = 0, WHOLE = 0, TURNS = 0 };
 	struct lane {
 		uint32_t block;
 	};
@@ -255,7 +263,7 @@ k_scales(const uint4 &head, const struct k_lane &lane, struct quants &q)
 struct q4_k {
 	enum { TYPE = 12, FLOATS = 0, SECOND = 32, BLOCK = 256, BYTES = 144, LENGTH = BYTES };
 	/* High nibbles stay where they are: sixteenfold. */
-	enum { BIAS = 0, TIMES = 16, SCALES = 1, MINIMA = 1, WHOLE = 1 };
+	enum { BIAS = 0, TIMES = 16, SCALES = 1, MINIMA = 1, WHOLE = 1, TURNS = 0 };
 	using lane = struct k_lane;
 	static __device__ __forceinline__ uint32_t
 	place(uint32_t part)
@@ -286,7 +294,7 @@ struct q4_k {
 /* As Q4_K, with 32 bytes of fifth bits before the nibbles. */
 struct q5_k {
 	enum { TYPE = 13, FLOATS = 0, SECOND = 32, BLOCK = 256, BYTES = 176, LENGTH = BYTES };
-	enum { BIAS = 0, TIMES = 1, SCALES = 1, MINIMA = 1, WHOLE = 1 };
+	enum { BIAS = 0, TIMES = 1, SCALES = 1, MINIMA = 1, WHOLE = 1, TURNS = 0 };
 	struct lane {
 		struct k_lane k;
 		uint32_t fifth, turn; /* where fifth bits are, and how far to the right of bit 4 */
@@ -321,15 +329,31 @@ struct q5_k {
 	}
 };
 
+/* 16 bytes at a multiple of 4 (odd 0), or 2 further on (odd 2), and then the second 8 of them
+ * first: of lanes that have neighbouring blocks of Q6_K, 52 words and a half apart, none reads from
+ * another's bank.  No words but those that hold a byte asked for are read. */
+static __device__ __forceinline__ uint4
+load16_turned(const uint8_t *at, uint32_t odd)
+{
+	const uint32_t *first = (const uint32_t *)(at + 3 * odd);
+	const uint32_t *second = (const uint32_t *)(at + 8 - 5 * odd);
+	uint32_t a = first[0], b = first[1], c = first[2], d = second[0], e = second[1];
+	uint32_t shift = odd * 8;
+
+	return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift),
+			  __funnelshift_r(d, e, shift), __funnelshift_r(e, a, shift));
+}
+
 /* 128 bytes of low nibbles, 64 of two high bits, 16 signed scales, 2 bytes scale.  A part: 16
  * bytes of a half block's 64 of nibbles: 16 elements in the low ones, those 64 further on in the
  * high. */
 struct q6_k {
 	enum { TYPE = 14, FLOATS = 0, SECOND = 64, BLOCK = 256, BYTES = 210, LENGTH = BYTES };
-	enum { BIAS = 32, TIMES = 1, SCALES = 1, MINIMA = 0, WHOLE = 0 };
+	enum { BIAS = 32, TIMES = 1, SCALES = 1, MINIMA = 0, WHOLE = 1, TURNS = 1 };
 	struct lane {
 		uint32_t bytes, top, scales; /* where they are */
 		uint32_t turn;               /* high bits, to the right of bit 4 */
+		uint32_t odd; /* of its blocks, where a row lies at a multiple of 4 */
 	};
 	static __device__ __forceinline__ uint32_t
 	place(uint32_t part)
@@ -342,14 +366,15 @@ struct q6_k {
 		uint32_t half = part / 4, of_half = part % 4;
 
 		return lane{ 16 * part, 128 + 32 * half + 16 * (of_half % 2),
-			     192 + 8 * half + of_half, of_half / 2 * 2 - 4 };
+			     192 + 8 * half + of_half, of_half / 2 * 2 - 4, turned_lane() * 2 };
 	}
 	template <bool WIDE>
 	static __device__ __forceinline__ void
 	unpack(const uint8_t *length, const struct lane &lane, struct quants &q)
 	{
-		uint4 v = load16_even(length + lane.bytes);
-		uint4 top = load16_even(length + lane.top);
+		const uint8_t *low = length + lane.bytes, *high = length + lane.top;
+		uint4 v = WIDE ? load16_turned(low, lane.odd) : load16_even(low);
+		uint4 top = WIDE ? load16_turned(high, lane.odd) : load16_even(high);
 		const int8_t *scales = (const int8_t *)(length + lane.scales);
 
 		q.d = load_half(length + 208);
