@@ -300,54 +300,75 @@ matrices_of_different_types_lie_side_by_side(void **state)
 	product_close(&p);
 }
 
-/* Many rows are multiplied two by a warp. */
+/* A matrix that is multiplied at once, and in two parts. */
+struct parts {
+	uint32_t columns, all, first; /* rows, in all and of the first part */
+	uint32_t at;                  /* how oddly it lies */
+};
+
+#define PARTS_COLUMNS 2048u
+#define PARTS_ROOM 64u
+
+static void
+multiply_in_parts(const struct type_info *info, struct cuda_vectors x, struct parts parts)
+{
+	const uint32_t all = parts.all, first = parts.first;
+	float *y = gpu_shared(device, 2 * all * sizeof(float));
+	struct cuda_rows to = { y, all };
+	struct cuda_matrices m;
+	struct error err;
+	uint64_t row_bytes;
+	uint8_t *weights;
+
+	assert_true(type_row_bytes(info, parts.columns, &row_bytes));
+	weights = gpu_shared(device, all * row_bytes + PARTS_ROOM);
+	for (uint32_t r = 0; r < all; r++)
+		gpu_random_row(info, weights + parts.at + r * row_bytes, parts.columns, &seed);
+	m = one_matrix(weights + parts.at, info->type, parts.columns, row_bytes);
+	m.of[0].rows = all;
+	assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
+	m.of[0].rows = first;
+	to.at = y + all;
+	assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
+	m.of[0].at = weights + parts.at + first * row_bytes;
+	m.of[0].rows = all - first;
+	to.at = y + all + first;
+	assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
+	assert_int_equal(cuda_finish(NULL, &err), 0);
+	assert_memory_equal(y, y + all, all * sizeof(float));
+	assert_true(y[0] != 0 && y[all - 1] != 0);
+	gpu_shared_free(device, y, 2 * all * sizeof(float));
+	gpu_shared_free(device, weights, all * row_bytes + PARTS_ROOM);
+}
+
+/* Many rows are multiplied two by a warp, very many piece by piece: of 132 processors from 16,896
+ * on.  Those of Q6_K are read otherwise where they are whole 16 bytes. */
 static void
 bits_do_not_depend_on_how_many_rows_a_matrix_has(void **state)
 {
-	const uint32_t all = 4099, part = 2050;
+	const struct cuda_norm norm = { gpu_shared(device, H_BYTES(1)), EPSILON };
+	float *h = gpu_shared(device, H_BYTES(1));
+	struct cuda_vectors x = gpu_vectors_open(device, 1, PARTS_COLUMNS);
+	struct cuda_rows from = { h, PARTS_COLUMNS };
 	struct error err;
 
 	(void)state;
+	for (uint32_t i = 0; i < PARTS_COLUMNS; i++) {
+		h[i] = gpu_random(&seed);
+		((float *)norm.weight)[i] = 1;
+	}
+	assert_int_equal(cuda_normed(NULL, from, &norm, PARTS_COLUMNS, x, 1, &err), 0);
 	for (int t = 0; t < N_TYPES; t++) {
 		const struct type_info *info = type_find(types[t]);
-		const struct cuda_norm norm = { gpu_shared(device, 1024), EPSILON };
-		struct cuda_vectors x = gpu_vectors_open(device, 1, 256);
-		float *y = gpu_shared(device, 2 * all * sizeof(float)), *h;
-		struct cuda_rows to = { y, all };
-		struct cuda_matrices m;
-		uint64_t row_bytes;
-		uint8_t *weights;
 
-		assert_true(type_row_bytes(info, 256, &row_bytes));
-		weights = gpu_shared(device, all * row_bytes + 64);
-		h = gpu_shared(device, 1024);
-		for (uint32_t i = 0; i < 256; i++) {
-			h[i] = gpu_random(&seed);
-			((float *)norm.weight)[i] = 1;
-		}
-		for (uint32_t r = 0; r < all; r++)
-			gpu_random_row(info, weights + 2 + r * row_bytes, 256, &seed);
-		assert_int_equal(
-		    cuda_normed(NULL, (struct cuda_rows){ h, 256 }, &norm, 256, x, 1, &err), 0);
-		m = one_matrix(weights + 2, info->type, 256, row_bytes);
-		m.of[0].rows = all;
-		assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
-		m.of[0].rows = part;
-		to.at = y + all;
-		assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
-		m.of[0].at = weights + 2 + part * row_bytes;
-		m.of[0].rows = all - part;
-		to.at = y + all + part;
-		assert_int_equal(cuda_multiply(NULL, &m, x, to, false, 1, &err), 0);
-		assert_int_equal(cuda_finish(NULL, &err), 0);
-		assert_memory_equal(y, y + all, all * sizeof(float));
-		assert_true(y[0] != 0 && y[all - 1] != 0);
-		gpu_vectors_close(device, &x, 1, 256);
-		gpu_shared_free(device, y, 2 * all * sizeof(float));
-		gpu_shared_free(device, weights, all * row_bytes + 64);
-		gpu_shared_free(device, h, 1024);
-		gpu_shared_free(device, (void *)norm.weight, 1024);
+		multiply_in_parts(info, x, (struct parts){ 256, 4099, 2050, 2 });
+		multiply_in_parts(info, x, (struct parts){ 256, 40963, 16000, 2 });
+		if (info->type == TYPE_Q6_K)
+			multiply_in_parts(info, x, (struct parts){ 2048, 17003, 8000, 0 });
 	}
+	gpu_vectors_close(device, &x, 1, PARTS_COLUMNS);
+	gpu_shared_free(device, h, H_BYTES(1));
+	gpu_shared_free(device, (void *)norm.weight, H_BYTES(1));
 }
 
 /* An argument is a pattern: the tests to run. */

@@ -2,8 +2,8 @@
  * of its SM (cp.async.bulk): without instructions of the block, and in whole lines of 128 bytes,
  * for a piece lies in a line of shared memory as it does in a line of device or host memory. (Where
  * it does not, the engine asks for half lines, which over PCIe take as long as whole ones.)  A
- * landing counts pieces in, and is used once.  Where there is no such engine, and on the CPU
- * (tests/cuda_cpu), the block's threads copy. */
+ * landing counts pieces in, and is used once, or by a ring (cuda_ring.cuh) again and again.  Where
+ * there is no such engine, and on the CPU (tests/cuda_cpu), the block's threads copy. */
 #ifndef HEARTH_WORKER_CUDA_LANDING_CUH
 #define HEARTH_WORKER_CUDA_LANDING_CUH
 
@@ -68,31 +68,77 @@ landing_step(void)
 	return HAS_COPY_ENGINE ? blockDim.x : 1;
 }
 
-/* By the thread or threads that ask.  With the piece comes what lies beside it in its first and
- * last 16 bytes. */
-static __device__ __forceinline__ void
-landing_ask(struct landing *landing, uint8_t *room, const uint8_t *from, uint32_t bytes)
+/* A piece that comes into `room`, in whole 16 bytes: with it comes what lies beside it in its first
+ * and last. */
+struct landing_piece {
+	const uint8_t *from;
+	uint8_t *to;
+	uint32_t bytes;
+};
+
+static __device__ __forceinline__ struct landing_piece
+landing_piece_of(uint8_t *room, const uint8_t *from, uint32_t bytes)
 {
 	uint32_t beside = (uint32_t)(uintptr_t)from % 16;
-	uint32_t whole = bytes ? (beside + bytes + 15) / 16 * 16 : 0;
-	uint8_t *to = room + landing_place(from) - beside;
 
-	from -= beside;
+	return landing_piece{ from - beside, room + landing_place(from) - beside,
+			      bytes ? (beside + bytes + 15) / 16 * 16 : 0 };
+}
+
+/* By one thread. */
+static __device__ __forceinline__ void
+engine_ask(struct landing *landing, const struct landing_piece &piece)
+{
 #if HAS_COPY_ENGINE
 	uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&landing->barrier);
 
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-		     "r"(whole)
+		     "r"(piece.bytes)
 		     : "memory");
-	if (whole)
-		asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-			     "[%0], [%1], %2, [%3];" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-			     "l"(__cvta_generic_to_global(from)), "r"(whole), "r"(barrier)
-			     : "memory");
+	if (piece.bytes)
+		asm volatile(
+		    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+		    "[%0], [%1], %2, [%3];" ::"r"((uint32_t)__cvta_generic_to_shared(piece.to)),
+		    "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes), "r"(barrier)
+		    : "memory");
 #else
 	(void)landing;
-	for (uint32_t i = 16 * threadIdx.x; i < whole; i += 16 * blockDim.x)
-		copy16(to + i, from + i);
+	(void)piece;
+#endif
+}
+
+/* By the thread or threads that ask. */
+static __device__ __forceinline__ void
+landing_ask(struct landing *landing, uint8_t *room, const uint8_t *from, uint32_t bytes)
+{
+	const struct landing_piece piece = landing_piece_of(room, from, bytes);
+
+#if HAS_COPY_ENGINE
+	engine_ask(landing, piece);
+#else
+	(void)landing;
+	for (uint32_t i = 16 * threadIdx.x; i < piece.bytes; i += 16 * blockDim.x)
+		copy16(piece.to + i, piece.from + i);
+#endif
+}
+
+/* Pieces have come in for the time (0, 1, ...) of which `parity` is the last bit; by all who
+ * want to read them. */
+static __device__ __forceinline__ void
+engine_wait(struct landing *landing, uint32_t parity)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("{\n\t"
+		     ".reg .pred there;\n"
+		     "again:\n\t"
+		     "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n\t"
+		     "@!there bra again;\n\t"
+		     "}" ::"r"((uint32_t)__cvta_generic_to_shared(&landing->barrier)),
+		     "r"(parity)
+		     : "memory");
+#else
+	(void)landing;
+	(void)parity;
 #endif
 }
 
@@ -101,13 +147,7 @@ static __device__ __forceinline__ void
 landing_wait(struct landing *landing)
 {
 #if HAS_COPY_ENGINE
-	asm volatile("{\n\t"
-		     ".reg .pred there;\n"
-		     "again:\n\t"
-		     "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], 0;\n\t"
-		     "@!there bra again;\n\t"
-		     "}" ::"r"((uint32_t)__cvta_generic_to_shared(&landing->barrier))
-		     : "memory");
+	engine_wait(landing, 0);
 #else
 	(void)landing;
 	copies_wait();

@@ -1,8 +1,10 @@
 /* The embedding's rows, norms, and products of the trunk's matrices: a warp multiplies one or two
- * rows, whichever number fills the device better. */
+ * rows, whichever number fills the device better, or, of many rows, one piece of them after another
+ * (cuda_tall.cu). */
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_many.cuh"
 #include "worker/cuda_plan.cuh"
+#include "worker/cuda_tall.cuh"
 #include "worker/cuda_units.cuh"
 #include "worker/cuda_unpack.cuh"
 
@@ -178,9 +180,14 @@ cuda_multiply(void *stream, const struct cuda_matrices *matrices, struct cuda_ve
 	      struct cuda_rows to, bool add, uint32_t tokens, struct error *err)
 {
 	struct multiply p = {};
+	bool done = false;
+	int r;
 
 	if (tokens > 1)
 		return cuda_many(stream, matrices, from, to, add, tokens, err);
+	r = add ? 0 : cuda_tall(stream, matrices, from, to, &done, err);
+	if (r || done)
+		return r;
 	p.m = *matrices;
 	p.from = from;
 	p.to = to;
