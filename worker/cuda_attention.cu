@@ -71,8 +71,8 @@ static __global__ void __launch_bounds__(32)
 	CUDA_SHARED(float, append_line);
 	uint32_t kv_head = blockIdx.x / 2, token = blockIdx.y, pos = __ldcg(&in->pos) + token;
 	struct fixed_four key[CHUNKS];
-	head_form<CHUNKS> form;
-	head_pairs<CHUNKS> x;
+	head_pairs<CHUNKS> x, norm = head_load<CHUNKS>(a.k_norm, a.head_dim);
+	head_turns<CHUNKS> turns = turns_at<CHUNKS>(frequencies_load<CHUNKS>(a), pos);
 
 	let_next_begin();
 	previous_done();
@@ -82,10 +82,8 @@ static __global__ void __launch_bounds__(32)
 				     fixed_four_of<KV_LANES>(value_load(a, token, kv_head, chunk)));
 		return;
 	}
-	form.k_norm = head_load<CHUNKS>(a.k_norm, a.head_dim);
-	form.turns = turns_at<CHUNKS>(a, pos);
 	x = head_load<CHUNKS>(key_from(a, token, kv_head), a.head_dim);
-	head_turn(a, x, head_scale(a, x), form.k_norm, form.turns, 1, append_line);
+	head_turn(a, x, head_scale(a, x), norm, turns, 1, append_line);
 	__syncwarp();
 	line_fix<CHUNKS>(append_line, key);
 	key_append<CHUNKS>(a, kv_head, pos, key);
@@ -98,15 +96,16 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 {
 	CUDA_SHARED(float4, attend_memory);
 	block_room<CHUNKS, SMALL> *room = (block_room<CHUNKS, SMALL> *)attend_memory;
+	head_form<CHUNKS> form = form_load<CHUNKS>(a);
 	split at = split_of(a, partial.splits, first + blockIdx.z,
 			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
+	uint32_t warp = threadIdx.x / 32;
 	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
 	struct running state = { -INFINITY, 0 };
 	newest_row<CHUNKS> row = {};
 	float sums[CHUNK][8] = {};
 
 	PROBE_BEGIN();
-	let_next_begin();
 	if (at.index >= at.count) {
 		previous_done();
 		return;
@@ -115,14 +114,16 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 	 * position itself lies there since before the forward's first kernel began. */
 	if (!makes_row)
 		previous_done();
-	stream pieces = stream_begin(a, at, room->ring[threadIdx.x / 32]);
-	head_form<CHUNKS> form = form_load<CHUNKS>(a, at.pos);
+	stream pieces = stream_begin(a, at, room->ring[warp], room->landings[warp]);
+	head_turns<CHUNKS> turns = turns_at(form.frequencies, at.pos);
 	if (makes_row)
 		previous_done();
 	PROBE(PROBE_WAITED);
-	heads_make(a, at, form, room, &row);
+	heads_make(a, at, form, turns, room, &row);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
+	/* Not before: what the next kernel asks for would be in the way of q. */
+	let_next_begin();
 	row_append(a, at, row);
 	tiles_run(at, pieces, room, row, &state, sums);
 	warp_leave(room, state, sums);

@@ -29,6 +29,26 @@ head_load(const float *x, uint32_t head_dim)
 	return ret;
 }
 
+/* Radians a position of each pair of a lane. */
+template <int CHUNKS> struct head_frequencies {
+	float of[2 * CHUNKS];
+};
+
+template <int CHUNKS>
+static __device__ __forceinline__ head_frequencies<CHUNKS>
+frequencies_load(const cuda_attention &a)
+{
+	head_frequencies<CHUNKS> ret;
+
+#pragma unroll
+	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
+		uint32_t i = threadIdx.x % 32 + 32 * n;
+
+		ret.of[n] = i < a.head_dim / 2 ? __ldcg(a.frequency + i) : 0;
+	}
+	return ret;
+}
+
 /* By how much each pair of a lane turns at a position. */
 template <int CHUNKS> struct head_turns {
 	float cosine[2 * CHUNKS], sine[2 * CHUNKS];
@@ -36,17 +56,13 @@ template <int CHUNKS> struct head_turns {
 
 template <int CHUNKS>
 static __device__ __forceinline__ head_turns<CHUNKS>
-turns_at(const cuda_attention &a, uint32_t pos)
+turns_at(const head_frequencies<CHUNKS> &frequencies, uint32_t pos)
 {
-	head_turns<CHUNKS> ret = {};
+	head_turns<CHUNKS> ret;
 
 #pragma unroll
-	for (uint32_t n = 0; n < 2 * CHUNKS; n++) {
-		uint32_t i = threadIdx.x % 32 + 32 * n;
-
-		if (i < a.head_dim / 2)
-			sincosf((float)pos * a.frequency[i], &ret.sine[n], &ret.cosine[n]);
-	}
+	for (uint32_t n = 0; n < 2 * CHUNKS; n++)
+		sincosf((float)pos * frequencies.of[n], &ret.sine[n], &ret.cosine[n]);
 	return ret;
 }
 
@@ -162,20 +178,26 @@ template <int CHUNKS> struct newest_row {
 	struct fixed_four key[CHUNKS], value;
 };
 
-/* What a warp asks for before the block waits for q, k and v: it depends on the position alone. */
+/* What a warp asks for before all else, for a load waits behind those of its SM before it. */
 template <int CHUNKS> struct head_form {
 	head_pairs<CHUNKS> q_norm, k_norm;
-	head_turns<CHUNKS> turns;
-	float factor; /* of q: scores are exponents of 2 */
+	head_frequencies<CHUNKS> frequencies;
 };
 
 template <int CHUNKS>
 static __device__ __forceinline__ head_form<CHUNKS>
-form_load(const cuda_attention &a, uint32_t pos)
+form_load(const cuda_attention &a)
 {
 	return head_form<CHUNKS>{ head_load<CHUNKS>(a.q_norm, a.head_dim),
-				  head_load<CHUNKS>(a.k_norm, a.head_dim), turns_at<CHUNKS>(a, pos),
-				  LOG2_E / sqrtf((float)a.head_dim) };
+				  head_load<CHUNKS>(a.k_norm, a.head_dim),
+				  frequencies_load<CHUNKS>(a) };
+}
+
+/* Of q: scores are exponents of 2. */
+static __device__ __forceinline__ float
+query_factor(const cuda_attention &a)
+{
+	return LOG2_E / sqrtf((float)a.head_dim);
 }
 
 /* A head in a line, by a warp. */

@@ -54,6 +54,15 @@ landings_opened(void)
 	__syncthreads();
 }
 
+/* By a thread that asks itself; who waits meets it at a barrier first. */
+static __device__ __forceinline__ void
+landings_opened_here(void)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
 /* Pieces are asked for in a loop from landing_first() on by landing_step(): each by a thread of its
  * own, or all by all threads. */
 static __device__ __forceinline__ uint32_t
@@ -104,6 +113,39 @@ engine_ask(struct landing *landing, const struct landing_piece &piece)
 #else
 	(void)landing;
 	(void)piece;
+#endif
+}
+
+/* The same of bytes that are read once a token: in the second cache they make room for all else. */
+static __device__ __forceinline__ void
+engine_ask_passing(struct landing *landing, const struct landing_piece &piece)
+{
+#if HAS_COPY_ENGINE
+	uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&landing->barrier);
+	uint64_t first_out;
+
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+		     "r"(piece.bytes)
+		     : "memory");
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_out));
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+			 (uint32_t)__cvta_generic_to_shared(piece.to)),
+		     "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes), "r"(barrier),
+		     "l"(first_out)
+		     : "memory");
+#else
+	(void)landing;
+	(void)piece;
+#endif
+}
+
+/* What the block's threads wrote to where a piece is to come. */
+static __device__ __forceinline__ void
+engine_after_writes(void)
+{
+#if HAS_COPY_ENGINE
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 

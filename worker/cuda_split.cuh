@@ -6,6 +6,7 @@
 #include "worker/cuda_attend.cuh"
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_heads.cuh"
+#include "worker/cuda_landing.cuh"
 
 #define SPLITS_MAX 128u
 #define SPLIT_LEAST 256u          /* positions: a tile for each of 8 warps */
@@ -39,6 +40,7 @@ template <int CHUNKS, bool SMALL> struct block_room {
 	static constexpr uint32_t DEPTH = SMALL ? 1 : 2; /* pieces of a warp under way at once */
 
 	struct cuda_kv_tile ring[WARPS][DEPTH][CHUNK];
+	struct landing landings[WARPS][DEPTH];
 	struct head_rows q[4 * CHUNKS][4 * HEADS]; /* (groups, lanes) */
 	float q_unit[4 * CHUNKS][HEADS];
 	float line[WARPS][2][128 * CHUNKS];
@@ -89,38 +91,37 @@ split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, b
 /* A warp's pieces of its tiles one after another: of each tile the keys, four groups at a time,
  * then the values of its chunk. */
 template <uint32_t DEPTH> struct stream {
-	struct cuda_kv_tile (*ring)[CHUNK]; /* (DEPTH) */
-	const uint8_t *at; /* keys of the tile to load next: the lane's first 16 bytes */
-	int64_t to_values; /* from keys' end to the chunk's values, bytes */
+	struct cuda_kv_tile (*ring)[CHUNK];  /* (DEPTH) */
+	struct landing *landings;            /* (DEPTH) */
+	const uint8_t *at;                   /* keys of the tile to load next */
+	int64_t to_values;                   /* from keys' end to the chunk's values, bytes */
 	uint32_t groups, chunk_groups;       /* tiles of keys, of values */
 	uint32_t group;                      /* the next of both */
 	uint32_t pos, end, step, step_bytes; /* positions of the tile to load next; a step on */
 	uint32_t slot;                       /* of the ring: the oldest piece, or the next */
+	uint32_t parity;                     /* of the oldest's turn */
 };
 
-/* The next piece starts on its way as one group of copies, empty behind the last. */
+/* The next piece starts on its way; none behind the last. */
 template <uint32_t DEPTH>
 static __device__ __forceinline__ void
 piece_load(stream<DEPTH> &s)
 {
-	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile), PIECE = CHUNK * TILE;
+	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile);
 	uint32_t left =
 	    s.group < s.groups ? s.groups - s.group : s.groups + s.chunk_groups - s.group;
-	const uint8_t *from = s.at + s.group * TILE + (s.group < s.groups ? 0 : s.to_values);
-	uint8_t *to = (uint8_t *)s.ring[s.slot] + 16 * (threadIdx.x % 32);
+	const struct landing_piece piece = { s.at + s.group * TILE +
+						 (s.group < s.groups ? 0 : s.to_values),
+					     (uint8_t *)s.ring[s.slot], min(left, CHUNK) * TILE };
 
-	static_assert(PIECE % 512 == 0, "each lane copies as much");
-	if (s.pos < s.end && left >= CHUNK) {
-#pragma unroll
-		for (uint32_t i = 0; i < PIECE; i += 512)
-			copy16(to + i, from + i);
-	} else if (s.pos < s.end) {
-#pragma unroll 1
-		for (uint32_t i = 0; 16 * (threadIdx.x % 32) + i < left * TILE; i += 512)
-			copy16(to + i, from + i);
-	}
+#if HAS_COPY_ENGINE
+	if (threadIdx.x % 32 == 0 && s.pos < s.end)
+		engine_ask_passing(s.landings + s.slot, piece);
+#else
+	for (uint32_t i = 16 * (threadIdx.x % 32); s.pos < s.end && i < piece.bytes; i += 512)
+		copy16(piece.to + i, piece.from + i);
 	copies_end_group();
-	s.slot = s.slot + 1 == DEPTH ? 0 : s.slot + 1;
+#endif
 	s.group += min(left, CHUNK);
 	if (s.group < s.groups + s.chunk_groups)
 		return;
@@ -129,29 +130,47 @@ piece_load(stream<DEPTH> &s)
 	s.at += s.step_bytes;
 }
 
+/* Past a piece that was asked for, or was read. */
+template <uint32_t DEPTH>
+static __device__ __forceinline__ void
+piece_next(stream<DEPTH> &s)
+{
+	bool last = s.slot + 1 == DEPTH;
+
+	s.slot = last ? 0 : s.slot + 1;
+	s.parity ^= last;
+}
+
 template <uint32_t DEPTH>
 static __device__ __forceinline__ stream<DEPTH>
-stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&ring)[DEPTH][CHUNK])
+stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&ring)[DEPTH][CHUNK],
+	     struct landing (&landings)[DEPTH])
 {
 	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile);
 	uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
 	stream<DEPTH> ret;
 
 	ret.ring = ring;
+	ret.landings = landings;
 	ret.groups = CUDA_KV_GROUPS(a.head_dim);
 	ret.chunk_groups = min(ret.groups - at.chunk * CHUNK, CHUNK);
-	ret.group = ret.slot = 0;
+	ret.group = ret.slot = ret.parity = 0;
 	ret.pos = at.begin + warp * CUDA_KV_TILE;
 	ret.end = at.end;
 	ret.step = warps * CUDA_KV_TILE;
 	ret.step_bytes = warps * ret.groups * TILE;
-	ret.at = (const uint8_t *)(a.keys + tile_place(a, at.kv_head, ret.pos)) +
-		 16 * (threadIdx.x % 32);
+	ret.at = (const uint8_t *)(a.keys + tile_place(a, at.kv_head, ret.pos));
 	ret.to_values = (const uint8_t *)a.values - (const uint8_t *)a.keys +
 			(int64_t)(at.chunk * CHUNK * TILE) - (int64_t)(ret.groups * TILE);
+	if (threadIdx.x % 32 == 0) {
+		for (uint32_t i = 0; i < DEPTH; i++)
+			landing_open(landings + i, 1);
+		landings_opened_here();
+	}
 #pragma unroll
-	for (uint32_t i = 0; i < DEPTH; i++)
+	for (uint32_t i = 0; i < DEPTH; i++, piece_next(ret))
 		piece_load(ret);
+	ret.parity = 0;
 	return ret;
 }
 
@@ -160,8 +179,12 @@ template <uint32_t DEPTH>
 static __device__ __forceinline__ struct cuda_kv_tile *
 piece_wait(const stream<DEPTH> &s)
 {
+#if HAS_COPY_ENGINE
+	engine_wait(s.landings + s.slot, s.parity);
+#else
 	copies_wait_but<DEPTH - 1>();
 	__syncwarp();
+#endif
 	return s.ring[s.slot];
 }
 
@@ -172,6 +195,7 @@ piece_done(stream<DEPTH> &s)
 {
 	__syncwarp();
 	piece_load(s);
+	piece_next(s);
 }
 
 /* A head of q to where all warps find it. */
@@ -213,13 +237,15 @@ row_append(const cuda_attention &a, const split &at, const struct newest_row<CHU
 template <int CHUNKS, bool SMALL>
 static __device__ __forceinline__ void
 heads_make(const cuda_attention &a, const split &at, const head_form<CHUNKS> &form,
-	   block_room<CHUNKS, SMALL> *room, struct newest_row<CHUNKS> *ret)
+	   const head_turns<CHUNKS> &turns, block_room<CHUNKS, SMALL> *room,
+	   struct newest_row<CHUNKS> *ret)
 {
 	constexpr uint32_t WARPS = block_room<CHUNKS, SMALL>::WARPS;
 	uint32_t warp = threadIdx.x / 32;
 	const float *q = a.qkv.at + (uint64_t)at.token * a.qkv.stride;
 	head_pairs<CHUNKS> key = head_load<CHUNKS>(key_from(a, at.token, at.kv_head), a.head_dim);
 	float4 value = value_load(a, at.token, at.kv_head, at.chunk);
+	float factor = query_factor(a);
 
 #pragma unroll
 	for (uint32_t n = 0; n < HEADS / WARPS; n++) {
@@ -230,10 +256,9 @@ heads_make(const cuda_attention &a, const split &at, const head_form<CHUNKS> &fo
 		struct fixed_four fixed[CHUNKS];
 		float scale = head_scale(a, x), key_scale = n == 0 ? head_scale(a, key) : 0;
 
-		head_turn(a, x, scale, form.q_norm, form.turns, form.factor, room->line[warp][0]);
+		head_turn(a, x, scale, form.q_norm, turns, factor, room->line[warp][0]);
 		if (n == 0)
-			head_turn(a, key, key_scale, form.k_norm, form.turns, 1,
-				  room->line[warp][1]);
+			head_turn(a, key, key_scale, form.k_norm, turns, 1, room->line[warp][1]);
 		__syncwarp();
 		line_fix<CHUNKS>(room->line[warp][0], fixed);
 		if (n == 0)
@@ -264,6 +289,7 @@ piece_mend(struct cuda_kv_tile *tiles, const tile_at &at, const Put &put)
 			tiles[i].unit[lane] = 0;
 	if (at.newest)
 		put();
+	engine_after_writes();
 	__syncwarp();
 }
 
