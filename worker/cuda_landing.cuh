@@ -30,7 +30,8 @@ landing_place(const void *from)
 	return (uint32_t)(uintptr_t)from % LINE;
 }
 
-/* By one thread, for so many pieces.  Then landings_opened, by all. */
+/* By one thread, for so many pieces.  Then landings_opened, by all; or landing_opened by the thread
+ * that opened it, which asks, and some barrier before others wait. */
 static __device__ __forceinline__ void
 landing_open(struct landing *landing, uint32_t pieces)
 {
@@ -46,11 +47,17 @@ landing_open(struct landing *landing, uint32_t pieces)
 }
 
 static __device__ __forceinline__ void
-landings_opened(void)
+landing_opened(void)
 {
 #if HAS_COPY_ENGINE
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
+}
+
+static __device__ __forceinline__ void
+landings_opened(void)
+{
+	landing_opened();
 	__syncthreads();
 }
 

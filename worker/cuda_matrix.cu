@@ -3,6 +3,7 @@
  * (cuda_tall.cu). */
 #include "worker/cuda_kernels.h"
 #include "worker/cuda_many.cuh"
+#include "worker/cuda_piece.cuh"
 #include "worker/cuda_plan.cuh"
 #include "worker/cuda_tall.cuh"
 #include "worker/cuda_units.cuh"
@@ -64,9 +65,10 @@ __launch_bounds__(THREADS) norm_kernel(struct cuda_rows from, struct cuda_norm n
 
 	PROBE_BEGIN();
 	let_next_begin();
-	row_norm(from.at + token * from.stride, norm, columns, norm_memory,
-		 norm_memory + (columns + 3) / 4 * 4, to.fixed.at + token * to.fixed.stride,
-		 to.rows.at + token * to.rows.stride);
+	norm_ask(norm, columns, norm_memory);
+	row_norm<WARPS>(from.at + token * from.stride, norm, columns, norm_memory,
+			norm_memory + (columns + 3) / 4 * 4, to.fixed.at + token * to.fixed.stride,
+			to.rows.at + token * to.rows.stride);
 	PROBE_END();
 }
 
@@ -89,32 +91,50 @@ struct multiply {
 	bool add;
 };
 
+/* A block's own memory. */
+struct multiply_own {
+	float room[WARPS];
+	struct landing landings[WARPS];
+};
+
+template <int N>
+static __device__ __forceinline__ struct warp_piece<N>
+piece_of(const struct multiply &p, const struct unit &unit, uint8_t *memory,
+	 struct multiply_own *own) {
+	uint32_t warp = threadIdx.x / 32;
+
+	return { p.plan,
+		 unit.first,
+		 unit.staged,
+		 unit.rows,
+		 memory + p.plan.rows_at + warp *p.plan.warp_bytes,
+		 own->landings + warp };
+}
+
 template <int N, bool NORM>
 static __global__ void
 __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, multiply_memory);
-	uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const struct unit unit = unit_of<N>(p.m, p.rows, blockIdx.x * WARPS + warp);
+	uint32_t lane = threadIdx.x % 32;
+	const struct unit unit = unit_of<N>(p.m, p.rows, blockIdx.x * WARPS + threadIdx.x / 32);
 	uint64_t token = blockIdx.y;
 	float sums[N] = {}, before = 0, *out;
-	/* Where the matrix ends the last row is taken twice. */
-	auto from = [&](uint32_t, uint32_t n) {
-		return n < unit.rows ? unit.first + n * unit.staged.row_bytes : unit.first;
-	};
-	uint8_t *room = multiply_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
-	warp_rows<N, decltype(from)> mine = { from, p.plan, room, unit.staged, 1, 0 };
+	float *x = (float *)(multiply_memory + p.plan.floats_at);
+	struct multiply_own *own = (struct multiply_own *)(multiply_memory + p.plan.own_at);
+	const struct warp_piece<N> mine = piece_of<N>(p, unit, multiply_memory, own);
 
 	PROBE_BEGIN();
-	let_next_begin();
+	/* What is wanted first is asked for first. */
+	if constexpr (NORM)
+		norm_ask(p.norm, p.m.columns, x);
 	if (unit.rows > 0)
-		mine.stage(0, 0);
+		mine.stage();
+	let_next_begin();
 	if constexpr (NORM) {
-		float *x = (float *)(multiply_memory + p.plan.floats_at);
-
-		row_norm(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
-			 (float *)(multiply_memory + p.plan.own_at),
-			 p.plan.fixed ? multiply_memory : NULL, p.plan.floats ? x : NULL);
+		row_norm<WARPS>(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
+				own->room, p.plan.fixed ? multiply_memory : NULL,
+				p.plan.floats ? x : NULL);
 		__syncthreads();
 	} else {
 		previous_done();
@@ -128,7 +148,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 	out = p.to.at + token * p.to.stride + unit.output + lane / 16;
 	if (p.add && lane % 16 == 0 && lane / 16 < unit.rows)
 		before = __ldcg(out);
-	mine.all_times(vectors_of(p.plan, multiply_memory), sums);
+	mine.times(vectors_of(p.plan, multiply_memory), sums);
 	before += warp_sums(sums);
 	if (lane % 16 == 0 && lane / 16 < unit.rows)
 		*out = before;
@@ -150,7 +170,8 @@ multiply_launch(void *stream, struct multiply *p, uint32_t tokens, struct error 
 	wants.buffers = 1;
 	wants.warps = WARPS;
 	wants.norm = NORM;
-	wants.own_bytes = WARPS * sizeof(float);
+	wants.landed = true;
+	wants.own_bytes = sizeof(struct multiply_own);
 	wants.types = types;
 	wants.n_types = p->m.n;
 	r = cuda_plan_make(&p->plan, &wants, err);

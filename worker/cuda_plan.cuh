@@ -2,6 +2,7 @@
 #ifndef HEARTH_WORKER_CUDA_PLAN_CUH
 #define HEARTH_WORKER_CUDA_PLAN_CUH
 
+#include "worker/cuda_landing.cuh"
 #include "worker/cuda_launch.cuh"
 #include "worker/cuda_stage.cuh"
 
@@ -14,7 +15,8 @@ struct cuda_wants {
 	uint32_t segments;
 	uint32_t buffers; /* products of a warp that are staged at once, where there is room */
 	uint32_t warps;
-	bool norm; /* floats too, whatever the types */
+	bool norm;   /* floats too, whatever the types */
+	bool landed; /* rows lie side by side, of one segment: as a piece, if they fit */
 	uint32_t own_bytes;
 	const uint32_t *types;
 	uint32_t n_types;
@@ -48,14 +50,20 @@ type_bytes(uint32_t type, uint32_t columns)
 }
 
 static inline uint32_t
-pitch_of(const struct cuda_wants *wants, uint32_t columns)
+row_most(const struct cuda_wants *wants, uint32_t columns)
 {
 	uint32_t most = 0;
 
 	for (uint32_t i = 0; i < wants->n_types; i++)
 		if (most < type_bytes(wants->types[i], columns))
 			most = type_bytes(wants->types[i], columns);
-	return (most + 30) / 16 * 16; /* from a multiple of 16 to one */
+	return most;
+}
+
+static inline uint32_t
+pitch_of(const struct cuda_wants *wants, uint32_t columns)
+{
+	return (row_most(wants, columns) + 30) / 16 * 16; /* from a multiple of 16 to one */
 }
 
 /* Slices are of whole turns of a warp, so that the order of additions is the same however a row is
@@ -97,12 +105,26 @@ plan_rows(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes
 	plan->warp_bytes = plan->buffers * plan->buffer_bytes;
 }
 
+/* A warp's rows as one piece, from a line on, where there is room in `bytes`. */
+static inline void
+plan_landed(struct cuda_plan *plan, const struct cuda_wants *wants, uint64_t bytes)
+{
+	uint64_t rest = (plan->rows_at + LINE - 1) / LINE * LINE - plan->rows_at;
+	uint64_t room = LANDING_ROOM((uint64_t)wants->rows * row_most(wants, wants->columns));
+
+	if (plan->slice < wants->columns || rest + room * wants->warps > bytes)
+		return;
+	plan->landed = 1;
+	plan->rows_at += (uint32_t)rest;
+	plan->warp_bytes = (uint32_t)room;
+}
+
 /* -ENOTSUP: the device has too little memory for blocks over such vectors. */
 static inline int
 cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct error *err)
 {
 	int limit = 0;
-	uint64_t fixed, floats, rest;
+	uint64_t fixed, floats, rest, bytes;
 	int r = cuda_shared_most(&limit, err);
 
 	if (r)
@@ -117,8 +139,9 @@ cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct err
 		     ? (uint64_t)wants->vectors * ((wants->columns + 3) / 4 * 16)
 		     : 0;
 	rest = fixed + floats + (wants->own_bytes + 15) / 16 * 16;
-	if (rest < (uint64_t)limit)
-		plan_rows(ret, wants, limit - rest < ROWS_BYTES ? limit - rest : ROWS_BYTES);
+	bytes = rest >= (uint64_t)limit ? 0 : limit - rest < ROWS_BYTES ? limit - rest : ROWS_BYTES;
+	if (bytes > 0)
+		plan_rows(ret, wants, bytes);
 	if (ret->at_once == 0 && wants->warps > 0)
 		return error_set(err, -ENOTSUP,
 				 "cuda: %u vectors of %u in blocks of %d KiB: want a device with "
@@ -127,7 +150,9 @@ cuda_plan_make(struct cuda_plan *ret, const struct cuda_wants *wants, struct err
 	ret->floats_at = (uint32_t)fixed;
 	ret->own_at = (uint32_t)(fixed + floats);
 	ret->rows_at = (uint32_t)rest;
-	ret->bytes = (uint32_t)rest + wants->warps * ret->warp_bytes;
+	if (wants->landed)
+		plan_landed(ret, wants, bytes);
+	ret->bytes = ret->rows_at + wants->warps * ret->warp_bytes;
 	return 0;
 }
 

@@ -2,6 +2,7 @@
  * experts by the block that has the last of the logits. */
 #include "worker/cuda_join.cuh"
 #include "worker/cuda_kernels.h"
+#include "worker/cuda_piece.cuh"
 #include "worker/cuda_plan.cuh"
 #include "worker/cuda_share.cuh"
 
@@ -163,44 +164,48 @@ struct route {
 	struct staged_rows rows;
 };
 
+/* A block's own memory. */
+struct route_own {
+	float room[WARPS];
+	struct landing landings[WARPS];
+	uint32_t last;
+};
+
 /* A warp a row of the router. */
 static __global__ void
 __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 {
 	CUDA_SHARED(uint8_t, route_memory);
 	const struct cuda_moe &moe = p.moe;
-	uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32;
+	uint32_t warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
 	uint64_t token = blockIdx.y;
 	float *x = (float *)(route_memory + p.plan.floats_at);
-	float *room = (float *)(route_memory + p.plan.own_at), sums[1] = {};
+	float sums[1] = {};
+	struct route_own *own = (struct route_own *)(route_memory + p.plan.own_at);
 	const uint8_t *at = (const uint8_t *)moe.router.at + (uint64_t)row * p.rows.row_bytes;
-	auto from = [&](uint32_t, uint32_t) { return at; };
-	warp_rows<1, decltype(from)> mine = {
-		from,
-		p.plan,
-		route_memory + p.plan.rows_at + threadIdx.x / 32 * p.plan.warp_bytes,
-		p.rows,
-		1,
-		0
+	uint8_t *rows = route_memory + p.plan.rows_at + warp * p.plan.warp_bytes;
+	const struct warp_piece<1> mine = {
+		p.plan, at, p.rows, 1, rows, own->landings + warp
 	};
 
 	PROBE_BEGIN();
-	let_next_begin();
+	norm_ask(moe.norm, moe.hidden, x);
 	if (row < moe.experts)
-		mine.stage(0, 0);
-	row_norm(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, room,
-		 p.plan.fixed ? route_memory : NULL, x);
+		mine.stage();
+	let_next_begin();
+	row_norm<WARPS>(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, own->room,
+			p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
 	if (row < moe.experts) {
-		mine.all_times(vectors_of(p.plan, route_memory), sums);
+		mine.times(vectors_of(p.plan, route_memory), sums);
 		sums[0] = warp_sum(sums[0]);
 		if (threadIdx.x % 32 == 0)
 			moe.logits.at[token * moe.logits.stride + row] = sums[0];
 	}
 	PROBE(PROBE_MULTIPLIED);
 	/* What is left is not waited for here. */
-	if (last_to_arrive(moe.arrived + token, gridDim.x, (uint32_t *)(room + WARPS))) {
+	if (last_to_arrive(moe.arrived + token, gridDim.x, &own->last)) {
 		choose(moe, token, (float *)(route_memory + p.plan.rows_at));
 		if (moe.share.order)
 			order(moe, x);
@@ -225,7 +230,8 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	wants.buffers = 1;
 	wants.warps = WARPS;
 	wants.norm = true;
-	wants.own_bytes = (WARPS + 1) * sizeof(float);
+	wants.landed = true;
+	wants.own_bytes = sizeof(struct route_own);
 	wants.types = &moe->router.type;
 	wants.n_types = 1;
 	r = cuda_plan_make(&p.plan, &wants, err);

@@ -20,6 +20,7 @@ struct cuda_plan {
 	uint32_t pitch;   /* of a row, or the slice of it that is there at once */
 	uint32_t slice;   /* columns: all, or whole turns of a warp */
 	uint32_t at_once; /* segments that are there at once */
+	uint32_t landed;  /* a warp's rows come as one piece (cuda_piece.cuh)? 0 or 1 */
 	uint32_t bytes;
 };
 
@@ -200,18 +201,36 @@ four_columns(const float *row, uint32_t column, uint32_t columns)
 	return v;
 }
 
-/* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` is shared
- * memory for (columns) floats, `room` for one a warp.  Also waits for the kernel before. */
+/* Asks for a norm's weights, for row_norm: before what is not wanted as soon.  `x` is shared memory
+ * for (columns) floats. */
+static __device__ __forceinline__ void
+norm_ask(const struct cuda_norm &norm, uint32_t columns, float *x)
+{
+	uint32_t step = 4 * blockDim.x;
+	bool whole = columns % 4 == 0 && (uintptr_t)norm.weight % 16 == 0;
+
+	for (uint32_t column = 4 * threadIdx.x; column < columns; column += step) {
+		if (whole)
+			copy16_weights(x + column, norm.weight + column);
+		else
+			for (uint32_t i = column; i < column + 4; i++)
+				x[i] = i < columns ? norm.weight[i] : 0;
+	}
+	copies_end_group();
+}
+
+/* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` has what
+ * norm_ask asked for, `room` is shared memory for a float a warp.  Also waits for the kernel
+ * before, and for no copies that are in no group. */
+template <uint32_t WARPS>
 static __device__ __forceinline__ void
 row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, float *x, float *room,
 	 uint8_t *fixed, float *floats)
 {
-	uint32_t begin = threadIdx.x / 32 * 128, lane = threadIdx.x % 32, step = 4 * blockDim.x;
+	uint32_t begin = threadIdx.x / 32 * 128, lane = threadIdx.x % 32;
+	constexpr uint32_t step = 128 * WARPS;
 	float squares = 0, scale;
 
-	for (uint32_t column = 4 * threadIdx.x; column < columns; column += step)
-		for (uint32_t i = column; i < column + 4; i++)
-			x[i] = i < columns ? norm.weight[i] : 0;
 	previous_done();
 	PROBE(PROBE_WAITED);
 	for (uint32_t column = 4 * threadIdx.x; column < columns; column += LOADS_AHEAD * step) {
@@ -220,6 +239,7 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 #pragma unroll
 		for (uint32_t i = 0; i < LOADS_AHEAD; i++)
 			v[i] = four_columns(from, column + i * step, columns);
+		copies_wait_but<0>();
 #pragma unroll
 		for (uint32_t i = 0; i < LOADS_AHEAD; i++) {
 			float4 *at = (float4 *)(x + column + i * step);
@@ -238,7 +258,8 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 		room[threadIdx.x / 32] = squares;
 	__syncthreads();
 	squares = 0;
-	for (uint32_t i = 0; i < blockDim.x / 32; i++)
+#pragma unroll
+	for (uint32_t i = 0; i < WARPS; i++)
 		squares += room[i];
 	scale = 1.0f / sqrtf(squares / (float)columns + norm.epsilon);
 	for (; begin < columns; begin += step) {
