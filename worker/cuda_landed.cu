@@ -233,12 +233,12 @@ __launch_bounds__(OUT_WARPS * 32, 2) experts_out_landed_kernel(struct landed p P
 		out_ask(p, &own->landing, place, rooms, k);
 	previous_done();
 	PROBE(PROBE_WAITED);
-	let_next_begin();
 	vectors_ask(p, &own->landing, out_memory, moe.act);
 	if (adds)
 		sum = __ldcg(out);
 	landing_wait(&own->landing);
 	PROBE(PROBE_LOADED);
+	let_next_begin();
 	if (row < moe.hidden)
 		out_times(p, place, rooms, vectors_at(p, out_memory, moe.act), parts);
 	PROBE(PROBE_MULTIPLIED);

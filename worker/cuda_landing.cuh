@@ -61,15 +61,6 @@ landings_opened(void)
 	__syncthreads();
 }
 
-/* By a thread that asks itself; who waits meets it at a barrier first. */
-static __device__ __forceinline__ void
-landings_opened_here(void)
-{
-#if HAS_COPY_ENGINE
-	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-}
-
 /* Pieces are asked for in a loop from landing_first() on by landing_step(): each by a thread of its
  * own, or all by all threads. */
 static __device__ __forceinline__ uint32_t

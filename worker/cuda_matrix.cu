@@ -130,8 +130,8 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 		norm_ask(p.norm, p.m.columns, x);
 	if (unit.rows > 0)
 		mine.stage();
-	let_next_begin();
 	if constexpr (NORM) {
+		let_next_begin();
 		row_norm<WARPS>(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
 				own->room, p.plan.fixed ? multiply_memory : NULL,
 				p.plan.floats ? x : NULL);
@@ -142,6 +142,9 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 		vectors_load(p.plan, multiply_memory, p.from, token);
 	}
 	PROBE(PROBE_LOADED);
+	/* Not before: what the next kernel asks for would be in the vector's way. */
+	if constexpr (!NORM)
+		let_next_begin();
 	if (unit.rows == 0)
 		return;
 	/* Lane 0 has the first row's sum in the end, lane 16 the second's. */

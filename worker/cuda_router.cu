@@ -192,11 +192,12 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	norm_ask(moe.norm, moe.hidden, x);
 	if (row < moe.experts)
 		mine.stage();
-	let_next_begin();
 	row_norm<WARPS>(moe.h.at + token * moe.h.stride, moe.norm, moe.hidden, x, own->room,
 			p.plan.fixed ? route_memory : NULL, x);
 	__syncthreads();
 	PROBE(PROBE_LOADED);
+	/* Not before: what the next kernel asks for would be in the way of h. */
+	let_next_begin();
 	if (row < moe.experts) {
 		mine.times(vectors_of(p.plan, route_memory), sums);
 		sums[0] = warp_sum(sums[0]);

@@ -165,7 +165,7 @@ stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&rin
 	if (threadIdx.x % 32 == 0) {
 		for (uint32_t i = 0; i < DEPTH; i++)
 			landing_open(landings + i, 1);
-		landings_opened_here();
+		landing_opened();
 	}
 #pragma unroll
 	for (uint32_t i = 0; i < DEPTH; i++, piece_next(ret))
