@@ -32,8 +32,10 @@ template <int N> struct warp_piece {
 		if (threadIdx.x % 32 == 0) {
 			landing_open(landing, 1);
 			landing_opened();
-			engine_ask(landing, piece);
 		}
+		__syncwarp();
+		if (threadIdx.x % 32 == 0)
+			engine_ask(landing, piece);
 #else
 		for (uint32_t i = 16 * (threadIdx.x % 32); i < piece.bytes; i += 512)
 			copy16_weights(piece.to + i, piece.from + i);

@@ -167,6 +167,7 @@ stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&rin
 			landing_open(landings + i, 1);
 		landing_opened();
 	}
+	__syncwarp();
 #pragma unroll
 	for (uint32_t i = 0; i < DEPTH; i++, piece_next(ret))
 		piece_load(ret);
