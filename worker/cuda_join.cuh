@@ -4,20 +4,24 @@
 
 #include "worker/cuda_ptx.cuh"
 
-/* By all threads of each of `count` blocks.  True in the last, which then sees (by loads past the
- * first cache, __ldcg) all that the others wrote before.  The counter is 0 again afterwards.
- * `room`: a word of shared memory. */
+/* By the first warp of each of `count` blocks, behind a barrier of the block.  True in the
+ * last, whose warp then sees (by loads past the first cache, __ldcg) all that the others wrote
+ * before.  The counter is 0 again afterwards. */
+static __device__ __forceinline__ bool
+last_to_arrive_of_warp(uint32_t *counter, uint32_t count)
+{
+	uint32_t before = threadIdx.x == 0 ? arrive(counter, count - 1) : 0;
+
+	return __shfl_sync(0xffffffffu, before, 0) == count - 1;
+}
+
+/* The same of whole blocks, by all their threads.  `room`: a word of shared memory. */
 static __device__ __forceinline__ bool
 last_to_arrive(uint32_t *counter, uint32_t count, uint32_t *room)
 {
 	__syncthreads();
-	if (threadIdx.x == 0) {
-		fence();
-		*room = atomicAdd(counter, 1u) == count - 1;
-		if (*room)
-			*counter = 0;
-		fence();
-	}
+	if (threadIdx.x < 32)
+		*room = last_to_arrive_of_warp(counter, count);
 	__syncthreads();
 	return *room;
 }

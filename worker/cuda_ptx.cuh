@@ -96,7 +96,25 @@ fence(void)
 #endif
 }
 
-/* The same for the host too. */
+/* Adds 1 to a counter, or where it is `most` makes it 0.  Is both: a fence before it for what was
+ * written, and one behind it for what is read.  What the counter was. */
+static __device__ __forceinline__ uint32_t
+arrive(uint32_t *counter, uint32_t most)
+{
+	uint32_t before;
+
+#if defined(__CUDA_ARCH__)
+	asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+		     : "=r"(before)
+		     : "l"(__cvta_generic_to_global(counter)), "r"(most)
+		     : "memory");
+#else
+	before = atomicInc(counter, most);
+#endif
+	return before;
+}
+
+/* The same for the host too, as fence. */
 static __device__ __forceinline__ void
 fence_for_host(void)
 {
@@ -154,6 +172,29 @@ wait_briefly(void)
 #if defined(__CUDA_ARCH__)
 	asm volatile("nanosleep.u32 100;");
 #endif
+}
+
+/* The value, of which the compiler does not know that it has been there before: what is computed
+ * from it is not what else was computed from the same. */
+static __device__ __forceinline__ float
+apart(float value)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("" : "+f"(value));
+#endif
+	return value;
+}
+
+/* 1 / value to a unit in the last place. */
+static __device__ __forceinline__ float
+inverse_fast(float value)
+{
+	float ret = 0;
+
+#ifdef __CUDA_ARCH__
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(ret) : "f"(value));
+#endif
+	return ret;
 }
 
 /* sum + the products of four unsigned bytes with four signed ones. */

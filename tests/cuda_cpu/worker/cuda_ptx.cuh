@@ -58,6 +58,9 @@ dot4(uint32_t bytes, uint32_t with, int32_t sum)
 }
 
 DEFINE(float, exp2_fast, (float x), exp2f(x))
+DEFINE(float, inverse_fast, (float x), 1 / x)
+DEFINE(float, apart, (float x), x)
+DEFINE(uint32_t, arrive, (uint32_t * counter, uint32_t most), atomicInc(counter, most))
 
 template <bool SIGNED>
 static inline void
