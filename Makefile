@@ -57,7 +57,7 @@ PROGRAMS := loader pinner worker scheduler hearth
 # The GPU's tests without a GPU (not of memory lent to another process), and some of their own.  Not
 # with ThreadSanitizer: it does not know fibers.
 CUDA_CPU_GPU := $(filter-out device,$(patsubst tests/test_gpu_%.c,%,$(wildcard tests/test_gpu_*.c)))
-CUDA_CPU := $(if $(filter thread,$(SAN)),,$(CUDA_CPU_GPU) landed orders sharing small_device token_loop)
+CUDA_CPU := $(if $(filter thread,$(SAN)),,$(CUDA_CPU_GPU) choice landed orders sharing small_device token_loop)
 TESTS    := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c)) $(CUDA_CPU:%=test_cuda_cpu_%)
 STACK    := $(patsubst tests/stack/%.c,%,$(wildcard tests/stack/stack_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -125,7 +125,7 @@ $(BUILD)/bin/test_cuda_cpu_$1: $2 $(CUDA_CPU_O) $(ALL_LIBS)
 endef
 $(foreach t,$(CUDA_CPU_GPU),$(eval $(call cuda_cpu_rule,$t,$(call obj,tests/test_gpu_$t.c))))
 $(foreach t,sharing small_device token_loop,$(eval $(call cuda_cpu_rule,$t,$(call obj,tests/cuda_cpu/$t.c))))
-$(foreach t,landed orders,$(eval $(call cuda_cpu_rule,$t,$(BUILD)/cuda_cpu/tests/cuda_cpu/$t.cu.o)))
+$(foreach t,choice landed orders,$(eval $(call cuda_cpu_rule,$t,$(BUILD)/cuda_cpu/tests/cuda_cpu/$t.cu.o)))
 $(BUILD)/cuda_cpu/%.cu.o: %.cu | $(PROTO_C)
 	@mkdir -p $(@D)
 	$(call say,CXX )$(CXX) -Itests/cuda_cpu $(CPPFLAGS) $(CUDA_CPU_FLAGS) -Wno-unknown-pragmas \
