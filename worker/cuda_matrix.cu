@@ -111,6 +111,28 @@ piece_of(const struct multiply &p, const struct unit &unit, uint8_t *memory,
 		 own->landings + warp };
 }
 
+/* The token's vector to shared memory.  Of `out` the next kernel begins when it is there, for what
+ * that asks for would be in its way. */
+template <bool NORM>
+static __device__ __forceinline__ void
+vector_take(const struct multiply &p, uint8_t *memory, struct multiply_own *own, float *x,
+	    uint64_t token)
+{
+	if constexpr (NORM) {
+		let_next_begin();
+		row_norm<WARPS>(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
+				own->room, p.plan.fixed ? memory : NULL, p.plan.floats ? x : NULL);
+		__syncthreads();
+	} else {
+		previous_done();
+		PROBE(PROBE_WAITED);
+		vectors_load(p.plan, memory, p.from, token);
+	}
+	PROBE(PROBE_LOADED);
+	if constexpr (!NORM)
+		let_next_begin();
+}
+
 template <int N, bool NORM>
 static __global__ void
 __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
@@ -130,21 +152,7 @@ __launch_bounds__(THREADS, 3) multiply_kernel(struct multiply p PROBE_PARAM)
 		norm_ask(p.norm, p.m.columns, x);
 	if (unit.rows > 0)
 		mine.stage();
-	if constexpr (NORM) {
-		let_next_begin();
-		row_norm<WARPS>(p.from.rows.at + token * p.from.rows.stride, p.norm, p.m.columns, x,
-				own->room, p.plan.fixed ? multiply_memory : NULL,
-				p.plan.floats ? x : NULL);
-		__syncthreads();
-	} else {
-		previous_done();
-		PROBE(PROBE_WAITED);
-		vectors_load(p.plan, multiply_memory, p.from, token);
-	}
-	PROBE(PROBE_LOADED);
-	/* Not before: what the next kernel asks for would be in the vector's way. */
-	if constexpr (!NORM)
-		let_next_begin();
+	vector_take<NORM>(p, multiply_memory, own, x, token);
 	if (unit.rows == 0)
 		return;
 	/* Lane 0 has the first row's sum in the end, lane 16 the second's. */
