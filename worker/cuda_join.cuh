@@ -12,7 +12,9 @@ last_to_arrive_of_warp(uint32_t *counter, uint32_t count)
 {
 	uint32_t before = threadIdx.x == 0 ? arrive(counter, count - 1) : 0;
 
-	return __shfl_sync(0xffffffffu, before, 0) == count - 1;
+	before = __shfl_sync(0xffffffffu, before, 0);
+	__syncwarp();
+	return before == count - 1;
 }
 
 /* The same of whole blocks, by all their threads.  `room`: a word of shared memory. */
