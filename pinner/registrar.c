@@ -25,9 +25,11 @@ registrar_attach(struct pinner *pinner, const Hearth__Arena *named, struct error
 	uint32_t n;
 	int rc;
 
+	/* Another one in its place, without a head yet: the loader is giving the one it named up
+	 * just now, which is no reason not to start the pinner again. */
 	rc = arena_attach(&arena, named->path, false, &want, err);
 	if (rc < 0)
-		return rc;
+		return rc == -EBADMSG ? -EIO : rc;
 	rc = model_read_arena(&model, &arena, err);
 	if (rc < 0) {
 		arena_close(&arena);
