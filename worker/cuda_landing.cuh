@@ -3,7 +3,7 @@
  * for a piece lies in a line of shared memory as it does in a line of device or host memory. (Where
  * it does not, the engine asks for half lines, which over PCIe take as long as whole ones.)  A
  * landing counts pieces in, and is used once, or by a ring (cuda_ring.cuh) again and again.  Where
- * there is no such engine, and on the CPU (tests/cuda_cpu), the block's threads copy. */
+ * there is no such engine, and on the CPU (tests/cuda_cpu), the threads that would wait copy. */
 #ifndef HEARTH_WORKER_CUDA_LANDING_CUH
 #define HEARTH_WORKER_CUDA_LANDING_CUH
 
@@ -92,46 +92,36 @@ landing_piece_of(uint8_t *room, const uint8_t *from, uint32_t bytes)
 			      bytes ? (beside + bytes + 15) / 16 * 16 : 0 };
 }
 
-/* By one thread. */
+/* By one thread.  PASSING: bytes that are read once a token: in the second cache they make room for
+ * all else. */
+template <bool PASSING = false>
 static __device__ __forceinline__ void
 engine_ask(struct landing *landing, const struct landing_piece &piece)
 {
 #if HAS_COPY_ENGINE
+#define COPY "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 	uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&landing->barrier);
-
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-		     "r"(piece.bytes)
-		     : "memory");
-	if (piece.bytes)
-		asm volatile(
-		    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-		    "[%0], [%1], %2, [%3];" ::"r"((uint32_t)__cvta_generic_to_shared(piece.to)),
-		    "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes), "r"(barrier)
-		    : "memory");
-#else
-	(void)landing;
-	(void)piece;
-#endif
-}
-
-/* The same of bytes that are read once a token: in the second cache they make room for all else. */
-static __device__ __forceinline__ void
-engine_ask_passing(struct landing *landing, const struct landing_piece &piece)
-{
-#if HAS_COPY_ENGINE
-	uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&landing->barrier);
+	uint32_t to = (uint32_t)__cvta_generic_to_shared(piece.to);
 	uint64_t first_out;
 
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
 		     "r"(piece.bytes)
 		     : "memory");
-	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_out));
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-		     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-			 (uint32_t)__cvta_generic_to_shared(piece.to)),
-		     "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes), "r"(barrier),
-		     "l"(first_out)
-		     : "memory");
+	if (piece.bytes == 0)
+		return;
+	if constexpr (PASSING) {
+		asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_out));
+		asm volatile(COPY ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+			     "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes),
+			     "r"(barrier), "l"(first_out)
+			     : "memory");
+	} else {
+		asm volatile(COPY " [%0], [%1], %2, [%3];" ::"r"(to),
+			     "l"(__cvta_generic_to_global(piece.from)), "r"(piece.bytes),
+			     "r"(barrier)
+			     : "memory");
+	}
+#undef COPY
 #else
 	(void)landing;
 	(void)piece;

@@ -9,7 +9,7 @@
 template <uint32_t DEPTH> struct ring {
 	struct landing *landings; /* (DEPTH) */
 	uint8_t *rooms;           /* (DEPTH, room) */
-	uint32_t room;            /* bytes, LANDING_ROOM of the longest piece */
+	uint32_t room;            /* bytes: of the longest piece, LANDING_ROOM of it for ring_ask */
 	uint32_t slot;            /* of the oldest piece, whose place the next one takes */
 	uint32_t parity;          /* of the oldest's turn */
 };
@@ -23,25 +23,37 @@ ring_open(struct landing *landings)
 		landing_open(landings + i, 1);
 }
 
-/* By a whole warp, into the oldest's place, which nobody reads any more; bytes 0: there is no piece
- * behind the last. */
+/* The oldest's. */
 template <uint32_t DEPTH>
-static __device__ __forceinline__ void
-ring_ask(const struct ring<DEPTH> &ring, const uint8_t *from, uint32_t bytes)
+static __device__ __forceinline__ uint8_t *
+ring_room(const struct ring<DEPTH> &ring)
 {
-	const struct landing_piece piece =
-	    landing_piece_of(ring.rooms + ring.slot * ring.room, from, bytes);
+	return ring.rooms + ring.slot * ring.room;
+}
 
+/* By a whole warp, into the oldest's room, which nobody reads any more; no bytes: there is no piece
+ * behind the last.  PASSING as of engine_ask. */
+template <bool PASSING, uint32_t DEPTH>
+static __device__ __forceinline__ void
+ring_ask_piece(const struct ring<DEPTH> &ring, const struct landing_piece &piece)
+{
+	__syncwarp();
 #if HAS_COPY_ENGINE
-	__syncwarp();
-	if (threadIdx.x % 32 == 0 && bytes > 0)
-		engine_ask(ring.landings + ring.slot, piece);
+	if (threadIdx.x % 32 == 0 && piece.bytes > 0)
+		engine_ask<PASSING>(ring.landings + ring.slot, piece);
 #else
-	__syncwarp();
+	(void)ring;
 	for (uint32_t i = 16 * (threadIdx.x % 32); i < piece.bytes; i += 512)
 		copy16(piece.to + i, piece.from + i);
 	copies_end_group();
 #endif
+}
+
+template <uint32_t DEPTH>
+static __device__ __forceinline__ void
+ring_ask(const struct ring<DEPTH> &ring, const uint8_t *from, uint32_t bytes)
+{
+	ring_ask_piece<false>(ring, landing_piece_of(ring_room(ring), from, bytes));
 }
 
 /* Past a piece that was asked for (the first DEPTH), or was read. */
@@ -57,7 +69,7 @@ ring_step(struct ring<DEPTH> *ring)
 
 /* By a whole warp: the oldest piece is there.  Returns its room. */
 template <uint32_t DEPTH>
-static __device__ __forceinline__ const uint8_t *
+static __device__ __forceinline__ uint8_t *
 ring_wait(const struct ring<DEPTH> &ring)
 {
 #if HAS_COPY_ENGINE
@@ -66,7 +78,7 @@ ring_wait(const struct ring<DEPTH> &ring)
 	copies_wait_but<DEPTH - 1>();
 	__syncwarp();
 #endif
-	return ring.rooms + ring.slot * ring.room;
+	return ring_room(ring);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "worker/cuda_attend.cuh"
 #include "worker/cuda_fixed.cuh"
 #include "worker/cuda_heads.cuh"
-#include "worker/cuda_landing.cuh"
+#include "worker/cuda_ring.cuh"
 
 #define SPLITS_MAX 128u
 #define SPLIT_LEAST 256u          /* positions: a tile for each of 8 warps */
@@ -91,18 +91,17 @@ split_of(const cuda_attention &a, uint32_t most, uint32_t token, uint32_t pos, b
 /* A warp's pieces of its tiles one after another: of each tile the keys, four groups at a time,
  * then the values of its chunk. */
 template <uint32_t DEPTH> struct stream {
-	struct cuda_kv_tile (*ring)[CHUNK];  /* (DEPTH) */
-	struct landing *landings;            /* (DEPTH) */
+	struct ring<DEPTH> ring;
 	const uint8_t *at;                   /* keys of the tile to load next */
 	int64_t to_values;                   /* from keys' end to the chunk's values, bytes */
 	uint32_t groups, chunk_groups;       /* tiles of keys, of values */
 	uint32_t group;                      /* the next of both */
 	uint32_t pos, end, step, step_bytes; /* positions of the tile to load next; a step on */
-	uint32_t slot;                       /* of the ring: the oldest piece, or the next */
-	uint32_t parity;                     /* of the oldest's turn */
 };
 
-/* The next piece starts on its way; none behind the last. */
+/* The next piece starts on its way, none behind the last: in place of the oldest, which is done
+ * with.
+ */
 template <uint32_t DEPTH>
 static __device__ __forceinline__ void
 piece_load(stream<DEPTH> &s)
@@ -110,35 +109,17 @@ piece_load(stream<DEPTH> &s)
 	constexpr uint32_t TILE = sizeof(struct cuda_kv_tile);
 	uint32_t left =
 	    s.group < s.groups ? s.groups - s.group : s.groups + s.chunk_groups - s.group;
-	const struct landing_piece piece = { s.at + s.group * TILE +
-						 (s.group < s.groups ? 0 : s.to_values),
-					     (uint8_t *)s.ring[s.slot], min(left, CHUNK) * TILE };
+	const uint8_t *from = s.at + s.group * TILE + (s.group < s.groups ? 0 : s.to_values);
 
-#if HAS_COPY_ENGINE
-	if (threadIdx.x % 32 == 0 && s.pos < s.end)
-		engine_ask_passing(s.landings + s.slot, piece);
-#else
-	for (uint32_t i = 16 * (threadIdx.x % 32); s.pos < s.end && i < piece.bytes; i += 512)
-		copy16(piece.to + i, piece.from + i);
-	copies_end_group();
-#endif
+	ring_ask_piece<true>(s.ring, landing_piece{ from, ring_room(s.ring),
+						    s.pos < s.end ? min(left, CHUNK) * TILE : 0 });
+	ring_step(&s.ring);
 	s.group += min(left, CHUNK);
 	if (s.group < s.groups + s.chunk_groups)
 		return;
 	s.group = 0;
 	s.pos += s.step;
 	s.at += s.step_bytes;
-}
-
-/* Past a piece that was asked for, or was read. */
-template <uint32_t DEPTH>
-static __device__ __forceinline__ void
-piece_next(stream<DEPTH> &s)
-{
-	bool last = s.slot + 1 == DEPTH;
-
-	s.slot = last ? 0 : s.slot + 1;
-	s.parity ^= last;
 }
 
 template <uint32_t DEPTH>
@@ -150,11 +131,10 @@ stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&rin
 	uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
 	stream<DEPTH> ret;
 
-	ret.ring = ring;
-	ret.landings = landings;
+	ret.ring = { landings, (uint8_t *)ring, sizeof(ring[0]), 0, 0 };
 	ret.groups = CUDA_KV_GROUPS(a.head_dim);
 	ret.chunk_groups = min(ret.groups - at.chunk * CHUNK, CHUNK);
-	ret.group = ret.slot = ret.parity = 0;
+	ret.group = 0;
 	ret.pos = at.begin + warp * CUDA_KV_TILE;
 	ret.end = at.end;
 	ret.step = warps * CUDA_KV_TILE;
@@ -163,15 +143,13 @@ stream_begin(const cuda_attention &a, const split &at, struct cuda_kv_tile (&rin
 	ret.to_values = (const uint8_t *)a.values - (const uint8_t *)a.keys +
 			(int64_t)(at.chunk * CHUNK * TILE) - (int64_t)(ret.groups * TILE);
 	if (threadIdx.x % 32 == 0) {
-		for (uint32_t i = 0; i < DEPTH; i++)
-			landing_open(landings + i, 1);
+		ring_open<DEPTH>(landings);
 		landing_opened();
 	}
-	__syncwarp();
 #pragma unroll
-	for (uint32_t i = 0; i < DEPTH; i++, piece_next(ret))
+	for (uint32_t i = 0; i < DEPTH; i++)
 		piece_load(ret);
-	ret.parity = 0;
+	ret.ring.parity = 0;
 	return ret;
 }
 
@@ -180,23 +158,7 @@ template <uint32_t DEPTH>
 static __device__ __forceinline__ struct cuda_kv_tile *
 piece_wait(const stream<DEPTH> &s)
 {
-#if HAS_COPY_ENGINE
-	engine_wait(s.landings + s.slot, s.parity);
-#else
-	copies_wait_but<DEPTH - 1>();
-	__syncwarp();
-#endif
-	return s.ring[s.slot];
-}
-
-/* The oldest piece is done with: another takes its place. */
-template <uint32_t DEPTH>
-static __device__ __forceinline__ void
-piece_done(stream<DEPTH> &s)
-{
-	__syncwarp();
-	piece_load(s);
-	piece_next(s);
+	return (struct cuda_kv_tile *)ring_wait(s.ring);
 }
 
 /* A head of q to where all warps find it. */
@@ -334,7 +296,7 @@ keys_run(const tile_at &at, bool last, stream<block_room<CHUNKS, SMALL>::DEPTH> 
 			keys_add(tiles + i, room->q[CHUNK * c + i][lane],
 				 room->q_unit[CHUNK * c + i][lane / 4], score);
 		});
-		piece_done(s);
+		piece_load(s);
 	}
 }
 
@@ -352,7 +314,7 @@ values_run(const tile_at &at, bool last, stream<DEPTH> &s, const struct newest_r
 				value_put(tiles + part, at.pos, row.value);
 		});
 	piece_each(s.chunk_groups, [&](uint32_t i) { values_add(tiles + i, weight, sums[i]); });
-	piece_done(s);
+	piece_load(s);
 }
 
 /* A warp's tiles of the split, one after another. */
