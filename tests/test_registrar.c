@@ -287,6 +287,22 @@ an_arena_that_went_with_its_loader_is_waited_for(void **state)
 	expect_ready();
 }
 
+/* Nor is one that is there without a head, its loader being at work on it, the user's fault: the
+ * pinner leaves and is started again. */
+static void
+an_arena_without_a_head_is_the_loaders_failure(void **state)
+{
+	struct arena bare;
+
+	(void)state;
+	assert_int_equal(arena_create(&bare, pinning.arena.bytes, ARENA_PAGES_4K, &pinning.err), 0);
+	board_text(&pinning.loader->arena->path, "/proc/%d/fd/%d", (int)getpid(), bare.fd);
+	assert_int_equal(registrar_follow(&pinning.pinner, pinning.loader, &pinning.err), -EIO);
+	assert_non_null(strstr(pinning.err.text, "arena: magic 0000000000000000"));
+	assert_false(pinning.pinner.attached);
+	arena_close(&bare);
+}
+
 static uint64_t
 told(void)
 {
@@ -358,6 +374,7 @@ main(void)
 		REGISTRAR_TEST(the_end_is_told_as_what_it_is),
 		REGISTRAR_TEST(another_arena_is_not_followed),
 		REGISTRAR_TEST(an_arena_that_went_with_its_loader_is_waited_for),
+		REGISTRAR_TEST(an_arena_without_a_head_is_the_loaders_failure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
