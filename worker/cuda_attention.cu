@@ -99,8 +99,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 	head_form<CHUNKS> form = form_load<CHUNKS>(a);
 	split at = split_of(a, partial.splits, first + blockIdx.z,
 			    __ldcg(&in->pos) + first + blockIdx.z, makes_row);
-	uint32_t warp = threadIdx.x / 32;
-	uint32_t *counter = a.arrived + (uint64_t)blockIdx.z * gridDim.x + blockIdx.x;
+	uint32_t warp = threadIdx.x / 32, line = blockIdx.z * gridDim.x + blockIdx.x;
 	struct running state = { -INFINITY, 0 };
 	newest_row<CHUNKS> row = {};
 	float sums[CHUNK][8] = {};
@@ -130,7 +129,7 @@ static __global__ void __launch_bounds__(32 * block_room<CHUNKS, SMALL>::WARPS)
 	__syncthreads();
 	split_store(a, partial, at, room);
 	PROBE_END();
-	if (at.count == 1 || !last_to_arrive(counter, at.count, &room->last))
+	if (at.count == 1 || !last_to_arrive(a.arrived + line, at.count, &room->last))
 		return;
 	PROBE(PROBE_ARRIVED);
 	splits_output(a, partial, at, room);

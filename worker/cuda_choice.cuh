@@ -41,9 +41,8 @@ softmax(const float *logits, uint32_t experts, uint32_t *keys, uint32_t padded)
 	for (uint32_t e = lane; e < experts; e += 32)
 		sum += expf(logits[e] - top);
 	sum = warp_sum(sum);
-	for (uint32_t e = threadIdx.x; e < padded; e += CHOICE_THREADS) {
+	for (uint32_t e = threadIdx.x; e < padded; e += CHOICE_THREADS)
 		keys[e] = e < experts ? key_of(expf(logits[e] - top) / sum) : 0;
-	}
 }
 
 #define WINDOW 16u /* keys; a warp's experts are one of them */
@@ -155,8 +154,8 @@ warp_greatest(float value)
 #endif
 }
 
-/* Four quotients side by side, each as `/` rounds it: so does this where nothing on the way leaves
- * the normal numbers.  by: a NaN, or from 1 to FEW_EXPERTS. */
+/* Four quotients side by side, each by the steps that the device's own `/` takes where nothing on
+ * the way leaves the normal numbers.  by: a NaN, or from 1 to FEW_EXPERTS. */
 static __device__ __forceinline__ float4
 quotients(float4 of, float by)
 {

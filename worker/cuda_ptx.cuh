@@ -96,6 +96,17 @@ fence(void)
 #endif
 }
 
+/* The same for the host too. */
+static __device__ __forceinline__ void
+fence_for_host(void)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("fence.acq_rel.sys;" ::: "memory");
+#else
+	__threadfence_system();
+#endif
+}
+
 /* Adds 1 to a counter, or where it is `most` makes it 0.  Is both: a fence before it for what was
  * written, and one behind it for what is read.  What the counter was. */
 static __device__ __forceinline__ uint32_t
@@ -112,17 +123,6 @@ arrive(uint32_t *counter, uint32_t most)
 	before = atomicInc(counter, most);
 #endif
 	return before;
-}
-
-/* The same for the host too, as fence. */
-static __device__ __forceinline__ void
-fence_for_host(void)
-{
-#if defined(__CUDA_ARCH__)
-	asm volatile("fence.acq_rel.sys;" ::: "memory");
-#else
-	__threadfence_system();
-#endif
 }
 
 /* A word of memory that host and device share.  Behind a fence: what was written before, by this

@@ -10,12 +10,6 @@
 #define WARPS 8u
 #define THREADS (WARPS * 32)
 
-#ifndef ROUTE_ROWS
-#define ROUTE_ROWS 8u /* of the router, of a block: a warp each */
-#endif
-
-static_assert(ROUTE_ROWS <= WARPS, "a warp a row");
-
 static_assert(THREADS == CHOICE_THREADS, "a block chooses");
 
 /* A block's columns of the normed vector to where the experts read it: a warp 128 of them.  By all
@@ -67,9 +61,10 @@ choose(const struct cuda_moe &moe, uint64_t token, const float *x, uint8_t *memo
 		if (threadIdx.x < 32) {
 			bool chooses = last_to_arrive_of_warp(arrived, gridDim.x);
 
-			PROBE(PROBE_ARRIVED);
-			if (chooses)
+			if (chooses) {
+				PROBE(PROBE_ARRIVED);
 				choose_of_few(moe, token, (struct few_room *)memory);
+			}
 			*last = chooses;
 		}
 		if (!moe.share.order)
@@ -107,7 +102,7 @@ __launch_bounds__(THREADS) route_kernel(struct route p PROBE_PARAM)
 	CUDA_SHARED(uint8_t, route_memory);
 	const struct cuda_moe &moe = p.moe;
 	uint32_t warp = threadIdx.x / 32;
-	uint32_t row = warp < ROUTE_ROWS ? blockIdx.x * ROUTE_ROWS + warp : moe.experts;
+	uint32_t row = blockIdx.x * WARPS + warp;
 	uint64_t token = blockIdx.y;
 	float *x = (float *)(route_memory + p.plan.floats_at);
 	float sums[1] = {};
@@ -155,7 +150,7 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	wants.rows = 1;
 	wants.segments = 1;
 	wants.buffers = 1;
-	wants.warps = ROUTE_ROWS;
+	wants.warps = WARPS;
 	wants.norm = true;
 	wants.landed = true;
 	wants.own_bytes = sizeof(struct route_own);
@@ -168,7 +163,6 @@ cuda_route(void *stream, const struct cuda_moe *moe, uint32_t tokens, struct err
 	p.moe = *moe;
 	p.rows = staged_rows_of(&p.plan, moe->router.type, moe->router.row_bytes);
 	return cuda_launch("route_kernel", route_kernel,
-			   dim3((moe->experts + ROUTE_ROWS - 1) / ROUTE_ROWS, tokens),
-			   dim3(THREADS), p.plan.bytes > choice ? p.plan.bytes : choice, stream,
-			   err, p);
+			   dim3((moe->experts + WARPS - 1) / WARPS, tokens), dim3(THREADS),
+			   p.plan.bytes > choice ? p.plan.bytes : choice, stream, err, p);
 }

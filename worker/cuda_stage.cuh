@@ -1,8 +1,8 @@
 /* A block's shared memory: the vectors that are multiplied, and for each warp the rows it
- * multiplies them with.  A warp asks for its rows first, all at once where they fit, so that many
- * bytes are on their way behind whatever the block waits for; then the vectors come, and then each
- * warp waits for its own rows alone.  Weights are read where the tensor lies, 16 bytes of which
- * some are its own at a time. */
+ * multiplies them with.  A warp asks for its rows early (before them only for a norm's weights),
+ * all at once where they fit, so that many bytes are on their way behind whatever the block waits
+ * for; then the vectors come, and then each warp waits for its own rows alone.  Weights are read
+ * where the tensor lies, 16 bytes of which some are its own at a time. */
 #ifndef HEARTH_WORKER_CUDA_STAGE_CUH
 #define HEARTH_WORKER_CUDA_STAGE_CUH
 
@@ -219,20 +219,14 @@ norm_ask(const struct cuda_norm &norm, uint32_t columns, float *x)
 	copies_end_group();
 }
 
-/* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` has what
- * norm_ask asked for, `room` is shared memory for a float a warp.  Also waits for the kernel
- * before, and for no copies that are in no group. */
+/* A thread's columns of a row times what lies in x, there; returns the sum of their squares. */
 template <uint32_t WARPS>
-static __device__ __forceinline__ void
-row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, float *x, float *room,
-	 uint8_t *fixed, float *floats)
+static __device__ __forceinline__ float
+norm_squares(const float *from, uint32_t columns, float *x)
 {
-	uint32_t begin = threadIdx.x / 32 * 128, lane = threadIdx.x % 32;
 	constexpr uint32_t step = 128 * WARPS;
-	float squares = 0, scale;
+	float squares = 0;
 
-	previous_done();
-	PROBE(PROBE_WAITED);
 	for (uint32_t column = 4 * threadIdx.x; column < columns; column += LOADS_AHEAD * step) {
 		float4 v[LOADS_AHEAD];
 
@@ -253,7 +247,24 @@ row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, floa
 						  v[i].w * at->w);
 		}
 	}
-	squares = warp_sum(squares);
+	return squares;
+}
+
+/* RMS norm of a row by the whole block, to `fixed` and `floats` (NULL: not wanted); `x` has what
+ * norm_ask asked for, `room` is shared memory for a float a warp.  Also waits for the kernel
+ * before, and for no copies that are in no group. */
+template <uint32_t WARPS>
+static __device__ __forceinline__ void
+row_norm(const float *from, const struct cuda_norm &norm, uint32_t columns, float *x, float *room,
+	 uint8_t *fixed, float *floats)
+{
+	uint32_t begin = threadIdx.x / 32 * 128, lane = threadIdx.x % 32;
+	constexpr uint32_t step = 128 * WARPS;
+	float squares, scale;
+
+	previous_done();
+	PROBE(PROBE_WAITED);
+	squares = warp_sum(norm_squares<WARPS>(from, columns, x));
 	if (lane == 0)
 		room[threadIdx.x / 32] = squares;
 	__syncthreads();

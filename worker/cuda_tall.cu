@@ -120,7 +120,8 @@ processors_of(uint32_t *ret, struct error *err)
 	if (!r)
 		r = cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device),
 			       "cudaDeviceGetAttribute", err);
-	*ret = (uint32_t)n;
+	if (!r)
+		*ret = (uint32_t)n;
 	return r;
 }
 

@@ -2,7 +2,6 @@
 #ifndef HEARTH_TESTS_CUDA_CPU_PTX_CUH
 #define HEARTH_TESTS_CUDA_CPU_PTX_CUH
 
-#include <assert.h>
 #include <cuda_runtime.h>
 #include <sched.h>
 #include <stdint.h>
@@ -38,16 +37,6 @@ DEFINE(void, copies_wait, (void), cuda_cpu_copies_wait_all())
 }
 
 DEFINE(void, copy16_weights, (void *to, const void *from), copy16(to, from))
-
-/* As strict as the machine, and its ends are read. */
-static inline void
-prefetch_bytes(const void *from, uint32_t bytes)
-{
-	const volatile uint8_t *at = (const volatile uint8_t *)from;
-
-	assert(((uintptr_t)from | bytes) % 16 == 0 && bytes > 0);
-	(void)(at[0] + at[bytes - 1]);
-}
 
 static inline int32_t
 dot4(uint32_t bytes, uint32_t with, int32_t sum)
