@@ -277,6 +277,16 @@ fake_usage(struct compute *compute, uint64_t *counts)
 	return 0;
 }
 
+static void
+fake_drop(struct compute *compute)
+{
+	pthread_mutex_lock(&compute->lock);
+	compute->dropped += compute->next_pos != 0;
+	compute->next_pos = 0;
+	pthread_cond_broadcast(&compute->moved);
+	pthread_mutex_unlock(&compute->lock);
+}
+
 const struct compute_ops fake_compute_ops = {
 	.kv_bytes = fake_kv_bytes,
 	.own_bytes = fake_own_bytes,
@@ -287,4 +297,5 @@ const struct compute_ops fake_compute_ops = {
 	.forward = fake_forward,
 	.ask = fake_ask,
 	.usage = fake_usage,
+	.drop = fake_drop,
 };

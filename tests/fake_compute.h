@@ -26,6 +26,7 @@ struct compute {
 	uint32_t logits_given; /* forwards that gave all */
 	uint32_t ahead;        /* that were told to go ahead */
 	uint32_t begun;        /* that found their token begun */
+	uint32_t dropped;      /* such tokens that nobody was going to ask for */
 	uint32_t next_pos;     /* of such a token; 0: there is none */
 	uint32_t next_id;
 	uint32_t places_changed;

@@ -18,6 +18,7 @@
 #define ODD "tests/data/odd-shapes.gguf"
 
 static struct device *device;
+static float cpu_share; /* of the experts in the arena */
 
 struct stage {
 	struct gpu_model m, plain;
@@ -28,7 +29,7 @@ struct stage {
 static void
 stage_open(struct stage *stage, const char *path, bool slots)
 {
-	gpu_model_open(&stage->m, device, path, CONTEXT, slots, NULL, NULL);
+	gpu_model_open_sharing(&stage->m, device, path, CONTEXT, slots, cpu_share, 2);
 	gpu_model_open(&stage->plain, device, path, CONTEXT, false, NULL, NULL);
 	stage->logits = malloc(stage->m.model.vocabulary * sizeof(*stage->logits));
 	assert_non_null(stage->logits);
@@ -230,6 +231,23 @@ a_forward_without_result_drops_it(void **state)
 	stage_close(&stage);
 }
 
+/* All experts where they would be if `file` were the model's. */
+static void
+point_to(struct gpu_model *m, const uint8_t *file)
+{
+	struct error err = { "" };
+
+	for (uint64_t i = 0; i < (uint64_t)m->model.n_layers * m->model.n_experts; i++) {
+		const struct model_layer *layer = &m->model.layers[i / m->model.n_experts];
+
+		for (enum role role = 0; role < N_ROLES; role++)
+			m->places[i].role[role] = file + layer->role[role].offset +
+						  i % m->model.n_experts * layer->role[role].stride;
+	}
+	if (compute_cuda.places_changed(m->compute, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
 /* To the arena, all of them; what was in the slots is gone at once. */
 static void
 empty_slots(struct gpu_model *m)
@@ -237,15 +255,7 @@ empty_slots(struct gpu_model *m)
 	struct error err = { "" };
 	uint8_t *nothing = gpu_shared(device, m->slots.bytes);
 
-	for (uint64_t i = 0; i < (uint64_t)m->model.n_layers * m->model.n_experts; i++) {
-		const struct model_layer *layer = &m->model.layers[i / m->model.n_experts];
-
-		for (enum role role = 0; role < N_ROLES; role++)
-			m->places[i].role[role] = m->file + layer->role[role].offset +
-						  i % m->model.n_experts * layer->role[role].stride;
-	}
-	if (compute_cuda.places_changed(m->compute, &err) < 0)
-		fail_msg("%s", err.text);
+	point_to(m, m->file);
 	memset(nothing, 0xff, m->slots.bytes);
 	assert_int_equal(device_copy_in(device, m->slots.at, nothing, m->slots.bytes, &err), 0);
 	assert_int_equal(device_wait(device, &err), 0);
@@ -265,6 +275,27 @@ places_may_change_while_it_is_computed(void **state)
 	assert_true(forward(&stage, 1, AHEAD));
 	forward(&stage, 1, LOGITS);
 	stage_close(&stage);
+}
+
+/* It reads where experts were when it was begun, on either device. */
+static void
+what_places_become_is_not_for_it(void **state)
+{
+	struct stage stage;
+	uint8_t *nothing;
+
+	(void)state;
+	stage_open(&stage, ODD, false);
+	nothing = gpu_shared(device, stage.m.file_bytes);
+	memset(nothing, 0xff, stage.m.file_bytes);
+	begin(&stage);
+	for (uint32_t i = 0; i < 3; i++) {
+		point_to(&stage.m, nothing);
+		point_to(&stage.m, stage.m.file);
+		assert_true(forward(&stage, 1, AHEAD | LOGITS));
+	}
+	stage_close(&stage);
+	gpu_shared_free(device, nothing, stage.m.file_bytes);
 }
 
 static uint64_t
@@ -328,19 +359,41 @@ none_while_experts_are_asked_for(void **state)
 	stage_close(&stage);
 }
 
+/* Half of the experts, and what the host hands on between tokens, is then to and from the CPU. */
 static void
-none_while_experts_are_left_to_the_cpu(void **state)
+the_cpu_computes_its_share_ahead(void **state)
+{
+	struct compute_share share;
+	uint64_t before;
+	struct stage stage;
+
+	(void)state;
+	stage_open(&stage, KJV, false);
+	begin(&stage);
+	for (uint32_t i = 0; i < 3; i++) {
+		compute_cuda.share(stage.m.compute, &share);
+		before = share.experts;
+		assert_true(forward(&stage, 1, AHEAD));
+		compute_cuda.share(stage.m.compute, &share);
+		assert_int_equal(share.experts > before, cpu_share > 0);
+	}
+	stage_close(&stage);
+}
+
+/* As where no token follows for now. */
+static void
+dropping_it_changes_no_token(void **state)
 {
 	struct stage stage;
 
 	(void)state;
-	if (lanes_kernels_best() == NULL)
-		skip();
-	stage_open(&stage, KJV, false);
-	gpu_model_close(&stage.m);
-	gpu_model_open_sharing(&stage.m, device, KJV, CONTEXT, true, 0.5f, 2);
-	for (uint32_t i = 0; i < 4; i++)
-		assert_false(forward(&stage, 1, AHEAD));
+	stage_open(&stage, ODD, true);
+	begin(&stage);
+	for (uint32_t i = 0; i < 3; i++) {
+		compute_cuda.drop(stage.m.compute);
+		compute_cuda.drop(stage.m.compute);
+		assert_true(forward(&stage, 1, i == 1 ? AHEAD | LOGITS : AHEAD));
+	}
 	stage_close(&stage);
 }
 
@@ -357,9 +410,11 @@ main(int argc, char **argv)
 		cmocka_unit_test(another_request_drops_it),
 		cmocka_unit_test(a_forward_without_result_drops_it),
 		cmocka_unit_test(places_may_change_while_it_is_computed),
+		cmocka_unit_test(what_places_become_is_not_for_it),
 		cmocka_unit_test(use_is_counted_once),
 		cmocka_unit_test(none_while_experts_are_asked_for),
-		cmocka_unit_test(none_while_experts_are_left_to_the_cpu),
+		cmocka_unit_test(the_cpu_computes_its_share_ahead),
+		cmocka_unit_test(dropping_it_changes_no_token),
 	};
 	int failed;
 
@@ -368,7 +423,10 @@ main(int argc, char **argv)
 		return 77;
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = cmocka_run_group_tests_name("the GPU alone", tests, NULL, NULL);
+	cpu_share = 0.5f;
+	if (lanes_kernels_best() != NULL)
+		failed += cmocka_run_group_tests_name("with a share of the CPU", tests, NULL, NULL);
 	device_close(device);
 	return failed;
 }

@@ -143,6 +143,29 @@ what_was_begun_behind_a_stop_id_is_in_no_other_answer(void **state)
 	assert_int_equal(stage->compute.begun, 3);
 }
 
+/* A device may have threads awake for it. */
+static void
+what_nobody_will_ask_for_is_dropped(void **state)
+{
+	struct stage *stage = *state;
+	struct text text = text_make(5, 8);
+	Hearth__Generate generate = ask(&text, 1, 100);
+	struct text ahead = text;
+	uint32_t stop = text_grow(&ahead);
+
+	send_ask(stage, &text, 7, 1);
+	take_tokens(stage, 7, 1);
+	wait_for_upkeep_after(stage);
+	assert_int_equal(stage->compute.dropped, 0);
+	generate.n_stop_ids = 1;
+	generate.stop_ids = &stop;
+	fake_scheduler_send(&stage->scheduler, &generate);
+	read_tokens(stage, &text, 1, 1);
+	fake_scheduler_finish(&stage->scheduler, 1, "stop");
+	wait_for_upkeep_after(stage);
+	assert_int_equal(stage->compute.dropped, 1);
+}
+
 #define RULE(name) cmocka_unit_test_setup_teardown(name, serve_setup, serve_teardown)
 
 int
@@ -156,6 +179,7 @@ main(void)
 		RULE(the_best_of_one_is_greedy),
 		RULE(logits_that_are_wanted_are_those_of_token_0),
 		RULE(what_was_begun_behind_a_stop_id_is_in_no_other_answer),
+		RULE(what_nobody_will_ask_for_is_dropped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,9 @@ struct compute_ops {
 	/* Adds to counts[(layers, experts)] how often each was chosen since the last call, also by
 	 * tokens begun ahead and dropped; between forwards.  -errno. */
 	int (*usage)(struct compute *compute, uint64_t *counts);
+	/* No forward follows for now: ends what was begun ahead, if only by waiting for it.  NULL:
+	 * that ends by itself. */
+	void (*drop)(struct compute *compute);
 	/* NULL: it leaves nothing to others. */
 	void (*share)(const struct compute *compute, struct compute_share *ret);
 };

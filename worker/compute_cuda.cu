@@ -5,10 +5,12 @@
  *
  * A token ahead is the same graph behind the one before, which leaves its input on the device: two
  * are in flight, and the host waits for the first.  Nothing takes it back: one that is not asked
- * for runs to its end, and what comes next runs behind it.  Its keys and values lie behind the last
- * position that the caller counts (journal.h): there a forward writes before it reads.  Who waits
- * for the whole stream (places_changed, usage, close) has waited for it too, so that no slot is
- * filled under it. */
+ * for runs to its end, and what comes next runs behind it.  Where the CPU has a share, the host
+ * begins it once it has the result before, which says what became of that token's orders; the CPU's
+ * threads are awake until it has been waited for, asked for or not.  Its keys and values lie behind
+ * the last position that the caller counts (journal.h): there a forward writes before it reads. Who
+ * waits for the whole stream (places_changed, usage, close) has waited for it too, so that no slot
+ * is filled under it. */
 #include <cuda_runtime.h>
 #include <errno.h>
 
@@ -64,6 +66,20 @@ capture_token(struct compute *compute, struct error *err)
 	return r;
 }
 
+/* What was begun ahead is not asked for any more. */
+static void
+compute_drop(struct compute *compute)
+{
+	bool shared = compute->ahead.begun && compute->ahead.shared;
+	struct error ignored;
+
+	compute->ahead.begun = false;
+	if (!shared)
+		return;
+	cuda_finish(compute->stream, &ignored);
+	cuda_sharing_end(&compute->sharing, false);
+}
+
 static bool
 any_common(const struct compute_config *config)
 {
@@ -103,11 +119,13 @@ cuda_compute_places_changed(struct compute *compute, struct error *err)
 			       "copying the expert table", err);
 	if (!r)
 		r = cuda_finish(compute->stream, err);
-	if (r)
-		compute->ahead.begun = false;
-	else
-		look_for_common(compute);
-	return r;
+	if (r) {
+		compute_drop(compute);
+		return r;
+	}
+	cuda_sharing_places(&compute->sharing, &compute->config);
+	look_for_common(compute);
+	return 0;
 }
 
 static const char *
@@ -186,13 +204,28 @@ go_ahead(struct compute *compute, uint32_t pos)
 {
 	struct error ignored;
 
-	if (pos == compute->config.context || !by_graph(compute, 1, true) || shares(compute, 1))
-		return;
 	if (launch_token(compute, &ignored))
 		return;
 	compute->turn++;
 	compute->ahead.begun = mark_done(compute, &ignored) == 0;
+	compute->ahead.shared = false;
 	compute->ahead.pos = pos;
+}
+
+/* The same behind its result, with a share for the CPU. */
+static void
+go_on(struct compute *compute, uint32_t pos)
+{
+	struct cuda_ahead *ahead = &compute->ahead;
+	struct error ignored;
+	int r;
+
+	ahead->usual = compute->token;
+	r = begin(compute, &ahead->id, 1, pos, true, &ignored);
+	ahead->begun = ahead->shared = true;
+	ahead->pos = pos;
+	if (r || mark_done(compute, &ignored))
+		compute_drop(compute);
 }
 
 static bool
@@ -201,6 +234,17 @@ is_begun(const struct compute *compute, const uint32_t *ids, uint32_t n, uint32_
 	const struct cuda_ahead *ahead = &compute->ahead;
 
 	return ahead->begun && n == 1 && ids[0] == ahead->id && pos == ahead->pos;
+}
+
+/* Whether the time that a token takes is that of others: not where its graph is captured first, nor
+ * where it was done before it was asked for. */
+static bool
+is_usual(const struct compute *compute, uint32_t n, bool result, bool begun)
+{
+	if (begun)
+		return compute->ahead.usual &&
+		       cudaEventQuery(compute->done[compute->turn % 2]) == cudaErrorNotReady;
+	return by_graph(compute, n, result) && compute->token;
 }
 
 static int
@@ -239,7 +283,6 @@ answer(struct compute *compute, uint64_t turn, const struct compute_want *want,
 	compute->ahead.id = greatest.id;
 	ret->greatest = greatest.id;
 	ret->logit = greatest.logit;
-	ret->ahead = compute->ahead.begun;
 	ret->logits = want->logits ? compute->logits : NULL;
 }
 
@@ -247,8 +290,7 @@ static int
 compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32_t pos,
 		const struct compute_want *want, struct compute_result *ret, struct error *err)
 {
-	/* A token for which the graph is captured first takes longer. */
-	bool usual = by_graph(compute, n, want != NULL) && compute->token, begun, shared;
+	bool begun, shared, usual, ahead;
 	int r = check_tokens(compute, ids, n, pos, err);
 	uint64_t turn;
 
@@ -257,7 +299,12 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 	if (r)
 		return r;
 	begun = want && is_begun(compute, ids, n, pos);
-	shared = !begun && shares(compute, n);
+	if (!begun)
+		compute_drop(compute);
+	shared = begun ? compute->ahead.shared : shares(compute, n);
+	usual = is_usual(compute, n, want != NULL, begun);
+	ahead =
+	    want && want->ahead && pos + n < compute->config.context && by_graph(compute, 1, true);
 	compute->ahead.begun = false;
 	if (!begun)
 		r = begin(compute, ids, n, pos, want != NULL, err);
@@ -266,13 +313,17 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 		r = copy_logits(compute, err);
 	if (!r && (!begun || want->logits))
 		r = mark_done(compute, err);
-	if (!r && want && want->ahead)
+	if (!r && ahead && !shares(compute, 1))
 		go_ahead(compute, pos + n);
 	r = finish(compute, turn, r, err);
 	if (shared)
 		cuda_sharing_end(&compute->sharing, usual && !r);
 	if (!r && want)
 		answer(compute, turn, want, ret);
+	if (!r && ahead && shares(compute, 1))
+		go_on(compute, pos + n);
+	if (!r && want)
+		ret->ahead = compute->ahead.begun;
 	return r;
 }
 
@@ -280,7 +331,8 @@ static void
 compute_ask(struct compute *compute, bool ask)
 {
 	compute->asks = ask && compute->config.need_experts;
-	compute->ahead.begun = compute->ahead.begun && !compute->asks;
+	if (compute->asks)
+		compute_drop(compute);
 }
 
 static int
@@ -302,7 +354,7 @@ compute_usage(struct compute *compute, uint64_t *counts)
 	if (!r)
 		r = cuda_finish(compute->stream, &err);
 	if (r)
-		compute->ahead.begun = false;
+		compute_drop(compute);
 	for (size_t i = 0; i < n && !r; i++)
 		counts[i] += compute->used[i];
 	return r;
@@ -324,5 +376,6 @@ extern "C" const struct compute_ops compute_cuda = {
 	cuda_compute_open, cuda_compute_close,
 	compute_kernels,   cuda_compute_places_changed,
 	compute_forward,   compute_ask,
-	compute_usage,     compute_share_of,
+	compute_usage,     compute_drop,
+	compute_share_of,
 };

@@ -10,6 +10,8 @@
 /* One token that was begun before it was asked for. */
 struct cuda_ahead {
 	bool begun;
+	bool shared; /* with a share for the CPU */
+	bool usual;  /* if so: by a graph that was there */
 	uint32_t id, pos;
 };
 

@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern "C" {
@@ -10,6 +11,12 @@ extern "C" {
 #include "worker/cuda_sharing.h"
 
 #define CHOSEN_MAX 32u /* of a token: a warp has a lane for each */
+
+static size_t
+places_bytes(const struct model *model)
+{
+	return (size_t)model->n_layers * model->n_experts * sizeof(struct expert_place);
+}
 
 static int
 open_memory(struct cuda_sharing *sharing, const struct model *model, struct error *err)
@@ -22,6 +29,11 @@ open_memory(struct cuda_sharing *sharing, const struct model *model, struct erro
 
 	if (r)
 		return r;
+	sharing->places = (struct expert_place *)malloc(places_bytes(model));
+	if (!sharing->places) {
+		cudaFreeHost(memory);
+		return error_sys(err, -ENOMEM, "cuda: what experts the CPU reads");
+	}
 	memset(memory, 0, bytes);
 	sharing->order = (struct share_order *)memory;
 	sharing->answer = (struct share_answer *)(memory + order);
@@ -40,12 +52,20 @@ open_cpu(struct cuda_sharing *sharing, const struct compute_config *config, stru
 
 	if (r)
 		return r;
+	cuda_sharing_places(sharing, config);
 	share.model = config->model;
-	share.places = config->places;
+	share.places = sharing->places;
 	share.threads = config->threads > 1 ? config->threads - 1 : 1;
 	share.order = sharing->order;
 	share.answer = sharing->answer;
 	return cpu_share_open(&sharing->cpu, &share, err);
+}
+
+void
+cuda_sharing_places(struct cuda_sharing *sharing, const struct compute_config *config)
+{
+	if (sharing->places)
+		memcpy(sharing->places, config->places, places_bytes(config->model));
 }
 
 int
@@ -78,8 +98,10 @@ cuda_sharing_close(struct cuda_sharing *sharing)
 	cpu_share_close(sharing->cpu);
 	cudaFreeHost(sharing->order);
 	cudaGetLastError();
+	free(sharing->places);
 	sharing->cpu = NULL;
 	sharing->order = NULL;
+	sharing->places = NULL;
 }
 
 /* Behind a token that missed nothing the CPU is not woken. */

@@ -17,6 +17,8 @@ struct cuda_sharing {
 	struct share_answer *answer;
 	struct share_seen *seen; /* (layers) */
 	uint32_t layers;
+	/* (layers, experts), as they are for the token that is computed. */
+	struct expert_place *places;
 	struct share_control control;
 	bool missed; /* the last token did */
 	float now;   /* of this token */
@@ -30,6 +32,9 @@ int cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config 
 		      struct error *err);
 /* The threads end even where the device cannot be talked to any more. */
 void cuda_sharing_close(struct cuda_sharing *sharing);
+
+/* The config's places changed; between tokens. */
+void cuda_sharing_places(struct cuda_sharing *sharing, const struct compute_config *config);
 
 /* Around the forward of one token, from before the first launch until all of them have been waited
  * for, whether they failed or not; begin gives its share.  `usual`: its time is comparable with

@@ -293,6 +293,15 @@ serve_step(struct serve *serve, struct error *err)
 	return 0;
 }
 
+/* Nobody waits for what was begun behind the last token. */
+static void
+serve_rest(struct serve *serve)
+{
+	if (serve->result.ahead && serve->config.ops->drop != NULL)
+		serve->config.ops->drop(serve->config.compute);
+	serve->result.ahead = false;
+}
+
 int
 serve_run(struct serve *serve, struct error *err)
 {
@@ -313,6 +322,8 @@ serve_run(struct serve *serve, struct error *err)
 			rc = serve_step(serve, err);
 		if (rc < 0)
 			return rc;
+		if (serve->asked == NULL)
+			serve_rest(serve);
 		/* With work at hand, or just done, a deadline that has passed: look, do not wait.
 		 */
 		before = serve->seen;

@@ -21,6 +21,7 @@
 	X(cudaErrorInvalidResourceHandle)       \
 	X(cudaErrorIllegalState)                \
 	X(cudaErrorLaunchFailure)               \
+	X(cudaErrorNotReady)                    \
 	X(cudaErrorStreamCaptureUnsupported)    \
 	X(cudaErrorNotPermitted)                \
 	X(cudaErrorNotSupported)
@@ -164,6 +165,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *ret);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ret, cudaGraph_t graph, unsigned long long flags);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -314,6 +315,127 @@ only_tokens_by_a_graph_that_is_there_count(void **state)
 	gpu_model_close(&m);
 }
 
+/* As soon as a batch has given a result, the token behind it is begun, and the graph captured. */
+static void
+nor_does_one_ahead_whose_graph_is_captured_first(void **state)
+{
+	struct compute_want ahead = { .ahead = true };
+	struct compute_result result = { 0 };
+	struct error err = { "" };
+	uint32_t ids[2] = { 7, 8 }, pos = 2;
+	struct compute_share share;
+	struct gpu_model m;
+
+	(void)state;
+	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, SHARE_AUTO, 3);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(compute_cuda.forward(m.compute, ids, 2, 0, &ahead, &result, &err),
+				 0);
+	for (uint32_t i = 0; i < 1 + SHARE_WINDOW; i++) {
+		uint32_t id = result.greatest;
+
+		assert_true(result.ahead);
+		compute_cuda.share(m.compute, &share);
+		assert_true(share.now == 0);
+		assert_int_equal(
+		    compute_cuda.forward(m.compute, &id, 1, pos++, &ahead, &result, &err), 0);
+	}
+	compute_cuda.share(m.compute, &share);
+	assert_true(share.now > 0);
+	gpu_model_close(&m);
+}
+
+/* Whether each thread of a share is one that sleeps. */
+static bool
+all_sleep(void)
+{
+	char path[288], comm[16], state = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	uint32_t n = 0, asleep = 0;
+
+	assert_non_null(tasks);
+	while ((task = readdir(tasks)) != NULL) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task->d_name);
+		file = fopen(path, "r");
+		if (file == NULL)
+			continue;
+		if (fscanf(file, "%*d (%15[^)]) %c", comm, &state) == 2 &&
+		    strncmp(comm, "share", 5) == 0) {
+			n++;
+			asleep += state == 'S';
+		}
+		fclose(file);
+	}
+	closedir(tasks);
+	assert_int_equal(n, 3);
+	return asleep == n;
+}
+
+/* While a token ahead is computed they are awake; dropped, or asked for, it leaves none awake. */
+static void
+threads_sleep_once_nothing_follows(void **state)
+{
+	struct compute_want ahead = { .ahead = true };
+	struct compute_result result = { 0 };
+	struct error err = { "" };
+	struct gpu_model m;
+	uint32_t id = 7, pos = 0;
+
+	(void)state;
+	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, 0.5f, 3);
+	for (int drops = 0; drops < 2; drops++) {
+		for (uint32_t i = 0; i < 3; i++, id = result.greatest)
+			assert_int_equal(
+			    compute_cuda.forward(m.compute, &id, 1, pos++, &ahead, &result, &err),
+			    0);
+		assert_true(result.ahead);
+		if (drops)
+			compute_cuda.drop(m.compute);
+		else
+			assert_int_equal(forward(&m, id, pos++, true, &result), 0);
+		for (uint32_t ms = 0; !all_sleep(); ms++) {
+			assert_true(ms < 20000);
+			usleep(1000);
+		}
+	}
+	gpu_model_close(&m);
+}
+
+/* Its time would be the host's, not the device's. */
+static void
+a_token_that_was_done_before_it_was_asked_for_does_not_count(void **state)
+{
+	struct compute_want ahead = { .ahead = true };
+	struct compute_result result = { .greatest = 7 };
+	struct compute_share share;
+	struct error err = { "" };
+	struct gpu_model m;
+	uint64_t *counts;
+	uint32_t pos = 0;
+
+	(void)state;
+	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, SHARE_AUTO, 3);
+	counts = calloc((size_t)m.model.n_layers * m.model.n_experts, sizeof(*counts));
+	for (uint32_t i = 0; i < 2 + 3 * SHARE_WINDOW; i++) {
+		bool counted = i > 1 + SHARE_WINDOW;
+		uint32_t id = result.greatest;
+
+		compute_cuda.share(m.compute, &share);
+		assert_true(share.now == 0 || i > 1 + 2 * SHARE_WINDOW);
+		assert_int_equal(
+		    compute_cuda.forward(m.compute, &id, 1, pos++, &ahead, &result, &err), 0);
+		if (!counted)
+			assert_int_equal(compute_cuda.usage(m.compute, counts), 0);
+	}
+	compute_cuda.share(m.compute, &share);
+	assert_true(share.now > 0);
+	free(counts);
+	gpu_model_close(&m);
+}
+
 int
 main(void)
 {
@@ -326,6 +448,9 @@ main(void)
 		cmocka_unit_test(after_a_failure_the_next_token_is_right),
 		cmocka_unit_test(the_share_changes_no_bit_where_rows_come_in_slices),
 		cmocka_unit_test(only_tokens_by_a_graph_that_is_there_count),
+		cmocka_unit_test(nor_does_one_ahead_whose_graph_is_captured_first),
+		cmocka_unit_test(threads_sleep_once_nothing_follows),
+		cmocka_unit_test(a_token_that_was_done_before_it_was_asked_for_does_not_count),
 	};
 	int failed;
 

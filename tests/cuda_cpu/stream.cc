@@ -259,6 +259,14 @@ cudaEventSynchronize(cudaEvent_t event)
 	return cuda_cpu_result(do_first(event->stream, event->at - event->stream->done));
 }
 
+cudaError_t
+cudaEventQuery(cudaEvent_t event)
+{
+	CUDA_CPU_LOCKED;
+
+	return !event->stream || event->at <= event->stream->done ? cudaSuccess : cudaErrorNotReady;
+}
+
 /* -- graphs: the list of what was captured -- */
 
 static bool next_graph_breaks;

@@ -12,6 +12,7 @@
 
 #include "tests/cuda_cpu/cuda_cpu.h"
 #include "tests/gpu.h"
+#include "worker/cpu_lanes.h"
 
 #define MODEL "tests/data/odd-shapes.gguf"
 #define CONTEXT 64u
@@ -47,22 +48,28 @@ loop_go(struct loop *loop, struct compute_want want)
 
 /* The first is computed by launches, the second captures the graph. */
 static void
-loop_open(struct loop *loop, struct compute_want want)
+loop_open_sharing(struct loop *loop, struct compute_want want, float share)
 {
 	*loop = (struct loop){ .last = { .greatest = 5 } };
-	gpu_model_open(&loop->m, device, MODEL, CONTEXT, true, NULL, NULL);
+	gpu_model_open_sharing(&loop->m, device, MODEL, CONTEXT, true, share, 2);
 	loop_go(loop, want);
 	loop_go(loop, want);
 }
 
+static void
+loop_open(struct loop *loop, struct compute_want want)
+{
+	loop_open_sharing(loop, want, 0);
+}
+
 /* `copies`: a token. */
 static void
-takes(struct compute_want want, uint32_t copies)
+takes(struct compute_want want, float share, uint32_t copies)
 {
 	struct cuda_cpu_calls before, after;
 	struct loop loop;
 
-	loop_open(&loop, want);
+	loop_open_sharing(&loop, want, share);
 	before = cuda_cpu_counts();
 	for (uint32_t i = 0; i < TOKENS; i++)
 		loop_go(&loop, want);
@@ -79,16 +86,27 @@ static void
 a_token_is_one_graph_and_one_wait_and_allocates_nothing(void **state)
 {
 	(void)state;
-	takes((struct compute_want){ .logits = false }, 1);
-	takes((struct compute_want){ .logits = true }, 2);
+	takes((struct compute_want){ .logits = false }, 0, 1);
+	takes((struct compute_want){ .logits = true }, 0, 2);
 }
 
 static void
 a_token_ahead_is_no_more_and_copies_nothing(void **state)
 {
 	(void)state;
-	takes((struct compute_want){ .ahead = true }, 0);
-	takes((struct compute_want){ .ahead = true, .logits = true }, 1);
+	takes((struct compute_want){ .ahead = true }, 0, 0);
+	takes((struct compute_want){ .ahead = true, .logits = true }, 0, 1);
+}
+
+static void
+nor_is_it_with_a_share_for_the_cpu_ahead_or_not(void **state)
+{
+	(void)state;
+	if (lanes_kernels_best() == NULL)
+		skip();
+	takes((struct compute_want){ .ahead = false }, 0.5f, 1);
+	takes((struct compute_want){ .ahead = true }, 0.5f, 1);
+	takes((struct compute_want){ .ahead = true, .logits = true }, 0.5f, 2);
 }
 
 #define AHEAD ((struct compute_want){ .ahead = true })
@@ -204,6 +222,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_token_is_one_graph_and_one_wait_and_allocates_nothing),
 		cmocka_unit_test(a_token_ahead_is_no_more_and_copies_nothing),
+		cmocka_unit_test(nor_is_it_with_a_share_for_the_cpu_ahead_or_not),
 		cmocka_unit_test(what_cannot_be_begun_ahead_is_begun_when_it_is_asked_for),
 		cmocka_unit_test(one_that_fails_is_the_failure_of_the_forward_that_wants_it),
 		cmocka_unit_test(one_that_fails_unasked_ends_what_comes_next),
