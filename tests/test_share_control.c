@@ -96,6 +96,19 @@ comes_near_the_best_fixed_share(void **state)
 	}
 }
 
+/* As a worker's first answer is.  A trial of the GPU alone takes a window each. */
+static void
+is_there_within_the_first_answer(void **state)
+{
+	struct machine m = { 62e3, 48e3, 46e3, 7, 5, 8 };
+	struct share_control control;
+
+	(void)state;
+	share_control_open(&control, SHARE_AUTO);
+	assert_true(run(&control, &m, 128) < 1.07 * best(&m));
+	assert_true(run(&control, &m, 1024) < 1.03 * best(&m));
+}
+
 static void
 stays_off_where_it_does_not_win(void **state)
 {
@@ -194,6 +207,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_near_the_best_fixed_share),
+		cmocka_unit_test(is_there_within_the_first_answer),
 		cmocka_unit_test(stays_off_where_it_does_not_win),
 		cmocka_unit_test(follows_a_machine_that_changes),
 		cmocka_unit_test(fewer_misses_do_not_end_it),

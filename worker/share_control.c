@@ -6,10 +6,12 @@
 
 #define FIRST_SHARE 0.4f
 #define LEAST_SHARE 0.05f
-#define STEP 0.12f /* of a window, if all of it is late, or nothing: half as much */
-#define FIRST_WINDOWS 4u
-#define MOST_WINDOWS 1024u /* a trial costs a window, so ever fewer are made */
+#define STEP 0.12f         /* of a window, if all of it is late, or nothing: half as much */
+#define FIRST_WINDOWS 8u   /* to the next trial, where one has changed something */
+#define CLEAR_WINDOWS 64u  /* the same where a share clearly won */
+#define MOST_WINDOWS 2048u /* a trial costs a window, so ever fewer are made */
 #define GAIN 0.97          /* of the GPU's time alone: what is less than that is worth it */
+#define CLEAR_GAIN 0.8
 
 int
 share_control_parse(const char *text, float *ret, struct error *err)
@@ -69,11 +71,11 @@ follow(struct share_control *control)
 		control->both = LEAST_SHARE;
 }
 
-/* Whether the window with a share was faster than the one without, each for what it missed. */
-static bool
-gains(const struct share_token *both, const struct share_token *alone)
+/* The time of the window with a share in parts of the one without, each for what it missed. */
+static double
+relative_time(const struct share_token *both, const struct share_token *alone)
 {
-	return (double)both->ns * alone->misses < GAIN * (double)alone->ns * both->misses;
+	return (double)both->ns * alone->misses / ((double)alone->ns * both->misses);
 }
 
 /* The trial's window and the one before it have been seen. */
@@ -81,14 +83,13 @@ static void
 decide(struct share_control *control)
 {
 	bool alone = control->tried_from == SHARE_ALONE;
-	enum share_phase won =
-	    gains(alone ? &control->sum : &control->last, alone ? &control->last : &control->sum)
-		? SHARE_BOTH
-		: SHARE_ALONE;
+	double time = alone ? relative_time(&control->sum, &control->last)
+			    : relative_time(&control->last, &control->sum);
+	enum share_phase won = time < GAIN ? SHARE_BOTH : SHARE_ALONE;
 
 	/* The first windows with a share are of one that is still on its way. */
 	if (won != control->tried_from)
-		control->until = FIRST_WINDOWS;
+		control->until = time < CLEAR_GAIN ? CLEAR_WINDOWS : FIRST_WINDOWS;
 	else if (control->until < MOST_WINDOWS)
 		control->until *= 2;
 	control->phase = won;

@@ -10,7 +10,7 @@
 #include "common/error.h"
 
 #define SHARE_AUTO (-1.0f)
-#define SHARE_WINDOW 8u /* tokens that are looked at together */
+#define SHARE_WINDOW 4u /* tokens that are looked at together */
 
 /* Of one token. */
 struct share_token {
