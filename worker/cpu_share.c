@@ -1,7 +1,7 @@
 /* An order is done in two rounds of parts: groups of rows of gate and up, then rows of down.  Parts
- * are taken one by one, from words that hold the order's sequence, as much as fits, above a count:
- * so a thread that comes late, with an order that others have long done, takes nothing.  Whoever
- * holds a part that is not counted as done knows that order and act stay as they are. */
+ * are taken a few at a time, from words that hold the order's sequence, as much as fits, above a
+ * count: so a thread that comes late, with an order that others have long done, takes nothing.
+ * Whoever holds a part that is not counted as done knows that order and act stay as they are. */
 #include "worker/cpu_share.h"
 
 #include <errno.h>
@@ -124,23 +124,49 @@ is_past(uint64_t word, uint64_t first)
 	return (int64_t)((word & ~(uint64_t)COUNT_MASK) - first) > 0;
 }
 
-/* One more of order `sequence`; false: `n` have been, or it is past.  What the others wrote before
- * theirs is seen. */
-static bool
-count_one(struct counter *counter, uint64_t sequence, uint32_t n, uint32_t *ret)
+static uint32_t
+count_of(uint64_t word, uint64_t first)
+{
+	return word - first <= COUNT_MASK ? (uint32_t)(word - first) : 0;
+}
+
+/* Parts of order `sequence`, of `n`, from *ret on, that nobody has taken: many while many are left,
+ * for all threads take them from this line.  0: none is left, or it is past. */
+static uint32_t
+take_parts(struct counter *counter, uint64_t sequence, uint32_t n, uint32_t threads, uint32_t *ret)
+{
+	uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
+	uint64_t first = first_word(sequence);
+	uint32_t count, taken;
+
+	do {
+		count = count_of(now, first);
+		if (is_past(now, first) || count >= n)
+			return 0;
+		taken = (n - count) / (2 * threads);
+		if (taken == 0)
+			taken = 1;
+	} while (!atomic_compare_exchange_weak_explicit(&counter->word, &now, first + count + taken,
+							memory_order_acq_rel,
+							memory_order_acquire));
+	*ret = count;
+	return taken;
+}
+
+/* So many more parts of an order, which the caller holds, are done; gives how many are.  What the
+ * others wrote before is seen. */
+static uint32_t
+count_done(struct counter *counter, uint64_t sequence, uint32_t parts)
 {
 	uint64_t now = atomic_load_explicit(&counter->word, memory_order_acquire);
 	uint64_t first = first_word(sequence);
 	uint32_t count;
 
 	do {
-		count = now - first <= COUNT_MASK ? (uint32_t)(now - first) : 0;
-		if (is_past(now, first) || count >= n)
-			return false;
+		count = count_of(now, first) + parts;
 	} while (!atomic_compare_exchange_weak_explicit(
-	    &counter->word, &now, first + count + 1, memory_order_acq_rel, memory_order_acquire));
-	*ret = count;
-	return true;
+	    &counter->word, &now, first + count, memory_order_acq_rel, memory_order_acquire));
+	return count;
 }
 
 /* Waits until `n` have been; false: the order is past. */
@@ -182,32 +208,42 @@ look(const struct cpu_share *share, uint64_t *seen, struct share_job *ret)
 	return true;
 }
 
+typedef void (*part_fn)(const struct share_work *work, struct share_room *room,
+			const struct share_job *job, uint32_t part);
+
+/* Whether it did the last of n parts that was left. */
+static bool
+member_parts(struct member *member, const struct share_job *job, part_fn part_do, uint32_t n,
+	     struct counter *taken, struct counter *done)
+{
+	const struct share_work *work = &member->share->work;
+	uint32_t part, some, mine = 0;
+
+	while ((some = take_parts(taken, job->sequence, n, work->config.threads, &part)) > 0) {
+		SHARE_PROBE(part == 0 && part_do == share_in_part, job, seen);
+		for (; some > 0; some--, mine++)
+			part_do(work, &member->room, job, part++);
+	}
+	return mine > 0 && count_done(done, job->sequence, mine) == n;
+}
+
 static void
 member_work(struct member *member, const struct share_job *job)
 {
 	struct cpu_share *share = member->share;
 	uint32_t in_parts = job->n * job->in_parts, out_parts = job->n * job->out_parts;
-	uint32_t part, done = 0;
 
-	while (count_one(&share->in_taken, job->sequence, in_parts, &part)) {
-		SHARE_PROBE(part == 0, job, seen);
-		share_in_part(&share->work, &member->room, job, part);
-		count_one(&share->in_done, job->sequence, UINT32_MAX, &done);
-		SHARE_PROBE(done + 1 == in_parts, job, acts);
-	}
+	if (member_parts(member, job, share_in_part, in_parts, &share->in_taken, &share->in_done))
+		SHARE_PROBE(true, job, acts);
 	if (!await_count(&share->in_done, job->sequence, in_parts))
 		return;
-	while (count_one(&share->out_taken, job->sequence, out_parts, &part)) {
-		share_out_part(&share->work, &member->room, job, part);
-		count_one(&share->out_done, job->sequence, UINT32_MAX, &done);
-		if (done + 1 < out_parts)
-			continue;
-		atomic_fetch_add_explicit(&share->experts.word, job->n, memory_order_relaxed);
-		SHARE_PROBE(true, job, answered);
-		/* Once it is seen, so is what all threads wrote. */
-		__atomic_store_n(&share->work.config.answer->sequence, job->sequence,
-				 __ATOMIC_RELEASE);
-	}
+	if (!member_parts(member, job, share_out_part, out_parts, &share->out_taken,
+			  &share->out_done))
+		return;
+	atomic_fetch_add_explicit(&share->experts.word, job->n, memory_order_relaxed);
+	SHARE_PROBE(true, job, answered);
+	/* Once it is seen, so is what all threads wrote. */
+	__atomic_store_n(&share->work.config.answer->sequence, job->sequence, __ATOMIC_RELEASE);
 }
 
 static void
