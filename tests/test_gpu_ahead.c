@@ -359,24 +359,34 @@ none_while_experts_are_asked_for(void **state)
 	stage_close(&stage);
 }
 
-/* Half of the experts, and what the host hands on between tokens, is then to and from the CPU. */
-static void
-the_cpu_computes_its_share_ahead(void **state)
+static uint64_t
+cpu_experts(const struct stage *stage)
 {
 	struct compute_share share;
-	uint64_t before;
+
+	compute_cuda.share(stage->m.compute, &share);
+	return share.experts;
+}
+
+/* Each token misses as many: so the CPU computes as many of each, and of one that is dropped too,
+ * before the next one's are ordered. */
+static void
+the_cpu_computes_its_share_of_each_that_was_begun(void **state)
+{
 	struct stage stage;
+	uint64_t each;
 
 	(void)state;
-	stage_open(&stage, KJV, false);
-	begin(&stage);
-	for (uint32_t i = 0; i < 3; i++) {
-		compute_cuda.share(stage.m.compute, &share);
-		before = share.experts;
-		assert_true(forward(&stage, 1, AHEAD));
-		compute_cuda.share(stage.m.compute, &share);
-		assert_int_equal(share.experts > before, cpu_share > 0);
-	}
+	stage_open(&stage, ODD, false);
+	forward(&stage, PROMPT, AHEAD);
+	assert_false(forward(&stage, 1, 0));
+	each = cpu_experts(&stage);
+	assert_int_equal(each > 0, cpu_share > 0);
+	assert_true(forward(&stage, 1, AHEAD));
+	assert_true(forward(&stage, 1, AHEAD));
+	stage.ids[stage.n] = (stage.ids[stage.n] + 1) % stage.m.model.vocabulary;
+	assert_false(forward(&stage, 1, 0));
+	assert_int_equal(cpu_experts(&stage), 5 * each);
 	stage_close(&stage);
 }
 
@@ -413,7 +423,19 @@ main(int argc, char **argv)
 		cmocka_unit_test(what_places_become_is_not_for_it),
 		cmocka_unit_test(use_is_counted_once),
 		cmocka_unit_test(none_while_experts_are_asked_for),
-		cmocka_unit_test(the_cpu_computes_its_share_ahead),
+		cmocka_unit_test(the_cpu_computes_its_share_of_each_that_was_begun),
+		cmocka_unit_test(dropping_it_changes_no_token),
+	};
+	/* Where it makes a difference. */
+	const struct CMUnitTest with_share[] = {
+		cmocka_unit_test(tokens_are_those_without),
+		cmocka_unit_test(another_token_drops_it),
+		cmocka_unit_test(another_position_drops_it),
+		cmocka_unit_test(a_forward_without_result_drops_it),
+		cmocka_unit_test(places_may_change_while_it_is_computed),
+		cmocka_unit_test(what_places_become_is_not_for_it),
+		cmocka_unit_test(use_is_counted_once),
+		cmocka_unit_test(the_cpu_computes_its_share_of_each_that_was_begun),
 		cmocka_unit_test(dropping_it_changes_no_token),
 	};
 	int failed;
@@ -426,7 +448,8 @@ main(int argc, char **argv)
 	failed = cmocka_run_group_tests_name("the GPU alone", tests, NULL, NULL);
 	cpu_share = 0.5f;
 	if (lanes_kernels_best() != NULL)
-		failed += cmocka_run_group_tests_name("with a share of the CPU", tests, NULL, NULL);
+		failed +=
+		    cmocka_run_group_tests_name("with a share of the CPU", with_share, NULL, NULL);
 	device_close(device);
 	return failed;
 }

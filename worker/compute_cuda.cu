@@ -66,18 +66,50 @@ capture_token(struct compute *compute, struct error *err)
 	return r;
 }
 
-/* What was begun ahead is not asked for any more. */
-static void
-compute_drop(struct compute *compute)
+/* What was begun ahead is not asked for any more.  Its failure, where it is waited for. */
+static int
+drop_ahead(struct compute *compute, struct error *err)
 {
 	bool shared = compute->ahead.begun && compute->ahead.shared;
-	struct error ignored;
+	int r;
 
 	compute->ahead.begun = false;
 	if (!shared)
-		return;
-	cuda_finish(compute->stream, &ignored);
+		return 0;
+	r = cuda_finish(compute->stream, err);
 	cuda_sharing_end(&compute->sharing, false);
+	return r;
+}
+
+static void
+compute_drop(struct compute *compute)
+{
+	struct error ignored;
+
+	drop_ahead(compute, &ignored);
+}
+
+/* Whether the newest turn is being computed still. */
+static bool
+is_computing(const struct compute *compute)
+{
+	bool computing = cudaEventQuery(compute->done[compute->turn % 2]) == cudaErrorNotReady;
+
+	if (computing)
+		cudaGetLastError();
+	return computing;
+}
+
+/* For all that was launched; what was begun ahead stays begun. */
+static int
+wait_for_all(struct compute *compute, struct error *err)
+{
+	bool shared = compute->ahead.begun && compute->ahead.shared && is_computing(compute);
+	int r = cuda_finish(compute->stream, err);
+
+	if (!r && shared)
+		cuda_sharing_done(&compute->sharing);
+	return r;
 }
 
 static bool
@@ -118,7 +150,7 @@ cuda_compute_places_changed(struct compute *compute, struct error *err)
 					       bytes, cudaMemcpyHostToDevice, compute->stream),
 			       "copying the expert table", err);
 	if (!r)
-		r = cuda_finish(compute->stream, err);
+		r = wait_for_all(compute, err);
 	if (r) {
 		compute_drop(compute);
 		return r;
@@ -237,13 +269,13 @@ is_begun(const struct compute *compute, const uint32_t *ids, uint32_t n, uint32_
 }
 
 /* Whether the time that a token takes is that of others: not where its graph is captured first, nor
- * where it was done before it was asked for. */
+ * where it was done before anybody waited for it. */
 static bool
 is_usual(const struct compute *compute, uint32_t n, bool result, bool begun)
 {
 	if (begun)
 		return compute->ahead.usual &&
-		       cudaEventQuery(compute->done[compute->turn % 2]) == cudaErrorNotReady;
+		       (compute->sharing.done_ns != 0 || is_computing(compute));
 	return by_graph(compute, n, result) && compute->token;
 }
 
@@ -299,8 +331,9 @@ compute_forward(struct compute *compute, const uint32_t *ids, uint32_t n, uint32
 	if (r)
 		return r;
 	begun = want && is_begun(compute, ids, n, pos);
-	if (!begun)
-		compute_drop(compute);
+	r = begun ? 0 : drop_ahead(compute, err);
+	if (r)
+		return r;
 	shared = begun ? compute->ahead.shared : shares(compute, n);
 	usual = is_usual(compute, n, want != NULL, begun);
 	ahead =
@@ -352,7 +385,7 @@ compute_usage(struct compute *compute, uint64_t *counts)
 		r = cuda_check(cudaMemsetAsync(compute->scratch.used, 0, bytes, compute->stream),
 			       "zeroing the experts' use", &err);
 	if (!r)
-		r = cuda_finish(compute->stream, &err);
+		r = wait_for_all(compute, &err);
 	if (r)
 		compute_drop(compute);
 	for (size_t i = 0; i < n && !r; i++)

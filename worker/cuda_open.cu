@@ -166,12 +166,15 @@ void
 cuda_compute_close(struct compute *compute)
 {
 	struct error ignored;
+	bool entered;
 
 	if (!compute)
 		return;
-	if (cuda_compute_enter(compute, &ignored) == 0) {
-		if (compute->stream)
-			cudaStreamSynchronize(compute->stream);
+	entered = cuda_compute_enter(compute, &ignored) == 0;
+	/* Before the CPU's threads end, whom it may wait for. */
+	if (compute->stream)
+		cudaStreamSynchronize(compute->stream);
+	if (entered) {
 		if (compute->token)
 			cudaGraphExecDestroy(compute->token);
 		for (cudaEvent_t done : compute->done)

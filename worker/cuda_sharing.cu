@@ -112,7 +112,14 @@ cuda_sharing_begin(struct cuda_sharing *sharing)
 	if (sharing->now > 0)
 		cpu_share_wake(sharing->cpu);
 	sharing->begin_ns = clock_ns();
+	sharing->done_ns = 0;
 	return sharing->now;
+}
+
+void
+cuda_sharing_done(struct cuda_sharing *sharing)
+{
+	sharing->done_ns = clock_ns();
 }
 
 /* A forward that failed may have ordered what no kernel of it waited for.  The next order must not
@@ -122,7 +129,9 @@ cuda_sharing_end(struct cuda_sharing *sharing, bool usual)
 {
 	struct share_token token = {};
 
-	token.ns = clock_ns() - sharing->begin_ns;
+	if (sharing->done_ns == 0)
+		cuda_sharing_done(sharing);
+	token.ns = sharing->done_ns - sharing->begin_ns;
 	cpu_share_settle(sharing->cpu);
 	cpu_share_rest(sharing->cpu);
 	for (uint32_t i = 0; i < sharing->layers; i++) {

@@ -20,9 +20,9 @@ struct cuda_sharing {
 	/* (layers, experts), as they are for the token that is computed. */
 	struct expert_place *places;
 	struct share_control control;
-	bool missed; /* the last token did */
-	float now;   /* of this token */
-	uint64_t begin_ns;
+	bool missed;                /* the last token did */
+	float now;                  /* of this token */
+	uint64_t begin_ns, done_ns; /* 0: not known yet */
 };
 
 /* Leaves the GPU alone where the config says so, and where it says SHARE_AUTO and the CPU cannot
@@ -33,7 +33,7 @@ int cuda_sharing_open(struct cuda_sharing *sharing, const struct compute_config 
 /* The threads end even where the device cannot be talked to any more. */
 void cuda_sharing_close(struct cuda_sharing *sharing);
 
-/* The config's places changed; between tokens. */
+/* The config's places changed, and nothing that was launched reads those before. */
 void cuda_sharing_places(struct cuda_sharing *sharing, const struct compute_config *config);
 
 /* Around the forward of one token, from before the first launch until all of them have been waited
@@ -41,6 +41,8 @@ void cuda_sharing_places(struct cuda_sharing *sharing, const struct compute_conf
  * that of other tokens. */
 float cuda_sharing_begin(struct cuda_sharing *sharing);
 void cuda_sharing_end(struct cuda_sharing *sharing, bool usual);
+/* Between the two, if they are not one behind the other: now it has been waited for. */
+void cuda_sharing_done(struct cuda_sharing *sharing);
 
 #ifdef __cplusplus
 }

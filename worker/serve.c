@@ -36,6 +36,26 @@ serve_report(struct serve *serve, bool now)
 		serve->config.report(serve->config.arg, &serve->tally, now);
 }
 
+/* Nobody waits for what was begun behind the last token. */
+static void
+serve_rest(struct serve *serve)
+{
+	if (serve->result.ahead && serve->config.ops->drop != NULL)
+		serve->config.ops->drop(serve->config.compute);
+	serve->result.ahead = false;
+}
+
+/* Back to nothing to do. */
+static void
+serve_idle(struct serve *serve)
+{
+	hearth__to_worker__free_unpacked(serve->asked, NULL);
+	serve->asked = NULL;
+	serve->tally.request = 0;
+	serve_rest(serve);
+	serve_report(serve, true);
+}
+
 /* The answer ends here, told or not. */
 static void
 serve_drop(struct serve *serve)
@@ -43,10 +63,7 @@ serve_drop(struct serve *serve)
 	if (serve->asked == NULL)
 		return;
 	requests_ended(serve->config.requests, serve->asked->generate->request);
-	hearth__to_worker__free_unpacked(serve->asked, NULL);
-	serve->asked = NULL;
-	serve->tally.request = 0;
-	serve_report(serve, true);
+	serve_idle(serve);
 }
 
 /* A scheduler that does not take its tokens is left: the next connection begins anew, and the
@@ -156,12 +173,8 @@ serve_follow_orders(struct serve *serve, struct error *err)
 		return 0;
 	if (orders.cancel && serve->asked != NULL)
 		rc = serve_finish(serve, "cancelled", "", answer_index(&serve->answer), err);
-	if (orders.drop && serve->asked != NULL) {
-		hearth__to_worker__free_unpacked(serve->asked, NULL);
-		serve->asked = NULL;
-		serve->tally.request = 0;
-		serve_report(serve, true);
-	}
+	if (orders.drop && serve->asked != NULL)
+		serve_idle(serve);
 	if (orders.greet && rc == 0)
 		rc = serve_hello(serve, err);
 	if (orders.next != NULL && rc == 0)
@@ -293,17 +306,8 @@ serve_step(struct serve *serve, struct error *err)
 	return 0;
 }
 
-/* Nobody waits for what was begun behind the last token. */
-static void
-serve_rest(struct serve *serve)
-{
-	if (serve->result.ahead && serve->config.ops->drop != NULL)
-		serve->config.ops->drop(serve->config.compute);
-	serve->result.ahead = false;
-}
-
-int
-serve_run(struct serve *serve, struct error *err)
+static int
+serve_loop(struct serve *serve, struct error *err)
 {
 	const struct serve_config *config = &serve->config;
 	bool woken = true, worked;
@@ -322,8 +326,6 @@ serve_run(struct serve *serve, struct error *err)
 			rc = serve_step(serve, err);
 		if (rc < 0)
 			return rc;
-		if (serve->asked == NULL)
-			serve_rest(serve);
 		/* With work at hand, or just done, a deadline that has passed: look, do not wait.
 		 */
 		before = serve->seen;
@@ -332,6 +334,15 @@ serve_run(struct serve *serve, struct error *err)
 			return 0;
 		woken = serve->seen != before;
 	}
+}
+
+int
+serve_run(struct serve *serve, struct error *err)
+{
+	int rc = serve_loop(serve, err);
+
+	serve_rest(serve);
+	return rc;
 }
 
 int

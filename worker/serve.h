@@ -1,6 +1,6 @@
 /* The token loop: takes requests from the scheduler over `work`, computes, sends each token before
- * the next one is begun.  It runs on the thread that calls serve_run and allocates nothing there;
- * the link's threads only fill `requests`. */
+ * it waits for the next one.  It runs on the thread that calls serve_run and allocates nothing
+ * there; the link's threads only fill `requests`. */
 #ifndef HEARTH_WORKER_SERVE_H
 #define HEARTH_WORKER_SERVE_H
 

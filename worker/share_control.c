@@ -87,7 +87,7 @@ decide(struct share_control *control)
 			    : relative_time(&control->last, &control->sum);
 	enum share_phase won = time < GAIN ? SHARE_BOTH : SHARE_ALONE;
 
-	/* The first windows with a share are of one that is still on its way. */
+	/* What won by little may have been chance, or a share that is still on its way. */
 	if (won != control->tried_from)
 		control->until = time < CLEAR_GAIN ? CLEAR_WINDOWS : FIRST_WINDOWS;
 	else if (control->until < MOST_WINDOWS)

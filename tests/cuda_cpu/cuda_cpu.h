@@ -49,6 +49,9 @@ void cuda_cpu_shared(size_t bytes);
  * cudaHostAlloc, cudaLaunchKernelEx, cudaGraphLaunch.  0: none does. */
 void cuda_cpu_fail(const char *call, uint64_t which);
 
+/* Time passes: all that was launched is done before anybody waits. */
+void cuda_cpu_pass_time(void);
+
 /* The graph that is launched next fails when it runs. */
 void cuda_cpu_break_graph(void);
 

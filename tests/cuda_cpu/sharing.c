@@ -1,4 +1,5 @@
-/* The CPU's share where something fails: memory, threads, a launch, the device. */
+/* The CPU's share where something fails: memory, threads, a launch, the device; which tokens say
+ * how large it is to be; when its threads sleep. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,15 +158,23 @@ with_both_auto_has_a_cpu(void **state)
 
 /* -- failures later on -- */
 
+/* But not before a token that may wait for them. */
 static void
 threads_end_though_the_device_cannot_be_entered(void **state)
 {
-	uint32_t before = started;
+	struct compute_want ahead = { .ahead = true };
+	uint32_t before = started, id = 7;
+	struct compute_result result;
+	struct error err = { "" };
 	struct gpu_model m;
 
 	(void)state;
 	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, 0.5f, 3);
 	assert_int_equal(started - before, 3);
+	for (uint32_t pos = 0; pos < 2; pos++)
+		assert_int_equal(
+		    compute_cuda.forward(m.compute, &id, 1, pos, &ahead, &result, &err), 0);
+	assert_true(result.ahead);
 	cuda_cpu_fail("cudaSetDevice", 1);
 	compute_cuda.close(m.compute);
 	assert_int_equal(started, joined);
@@ -374,7 +383,8 @@ all_sleep(void)
 	return asleep == n;
 }
 
-/* While a token ahead is computed they are awake; dropped, or asked for, it leaves none awake. */
+/* While a token ahead is computed they are awake; asked for, dropped, or not taken by the device,
+ * it leaves none awake. */
 static void
 threads_sleep_once_nothing_follows(void **state)
 {
@@ -386,16 +396,18 @@ threads_sleep_once_nothing_follows(void **state)
 
 	(void)state;
 	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, 0.5f, 3);
-	for (int drops = 0; drops < 2; drops++) {
-		for (uint32_t i = 0; i < 3; i++, id = result.greatest)
+	for (int way = 0; way < 3; way++) {
+		for (uint32_t i = 0; i < 3; i++, id = result.greatest) {
+			cuda_cpu_fail("cudaGraphLaunch", way == 2 && i == 2);
 			assert_int_equal(
 			    compute_cuda.forward(m.compute, &id, 1, pos++, &ahead, &result, &err),
 			    0);
-		assert_true(result.ahead);
-		if (drops)
-			compute_cuda.drop(m.compute);
-		else
+		}
+		assert_int_equal(result.ahead, way < 2);
+		if (way == 0)
 			assert_int_equal(forward(&m, id, pos++, true, &result), 0);
+		if (way == 1)
+			compute_cuda.drop(m.compute);
 		for (uint32_t ms = 0; !all_sleep(); ms++) {
 			assert_true(ms < 20000);
 			usleep(1000);
@@ -404,9 +416,10 @@ threads_sleep_once_nothing_follows(void **state)
 	gpu_model_close(&m);
 }
 
-/* Its time would be the host's, not the device's. */
-static void
-a_token_that_was_done_before_it_was_asked_for_does_not_count(void **state)
+/* Greedy tokens with time that passes, or somebody else who waits, before each is asked for.  The
+ * share then. */
+static float
+share_after(uint32_t tokens, bool passes)
 {
 	struct compute_want ahead = { .ahead = true };
 	struct compute_result result = { .greatest = 7 };
@@ -414,26 +427,33 @@ a_token_that_was_done_before_it_was_asked_for_does_not_count(void **state)
 	struct error err = { "" };
 	struct gpu_model m;
 	uint64_t *counts;
-	uint32_t pos = 0;
 
-	(void)state;
 	gpu_model_open_sharing(&m, device, MODEL, CONTEXT, false, SHARE_AUTO, 3);
 	counts = calloc((size_t)m.model.n_layers * m.model.n_experts, sizeof(*counts));
-	for (uint32_t i = 0; i < 2 + 3 * SHARE_WINDOW; i++) {
-		bool counted = i > 1 + SHARE_WINDOW;
+	for (uint32_t pos = 0; pos < tokens; pos++) {
 		uint32_t id = result.greatest;
 
-		compute_cuda.share(m.compute, &share);
-		assert_true(share.now == 0 || i > 1 + 2 * SHARE_WINDOW);
 		assert_int_equal(
-		    compute_cuda.forward(m.compute, &id, 1, pos++, &ahead, &result, &err), 0);
-		if (!counted)
+		    compute_cuda.forward(m.compute, &id, 1, pos, &ahead, &result, &err), 0);
+		if (passes)
+			cuda_cpu_pass_time();
+		else
 			assert_int_equal(compute_cuda.usage(m.compute, counts), 0);
 	}
 	compute_cuda.share(m.compute, &share);
-	assert_true(share.now > 0);
 	free(counts);
 	gpu_model_close(&m);
+	return share.now;
+}
+
+/* Else its time would be the host's, not the device's. */
+static void
+a_token_ahead_counts_only_if_its_end_was_seen(void **state)
+{
+	(void)state;
+	assert_true(share_after(3 + 2 * SHARE_WINDOW, true) == 0);
+	assert_true(share_after(1 + SHARE_WINDOW, false) == 0);
+	assert_true(share_after(2 + SHARE_WINDOW, false) > 0);
 }
 
 int
@@ -450,7 +470,7 @@ main(void)
 		cmocka_unit_test(only_tokens_by_a_graph_that_is_there_count),
 		cmocka_unit_test(nor_does_one_ahead_whose_graph_is_captured_first),
 		cmocka_unit_test(threads_sleep_once_nothing_follows),
-		cmocka_unit_test(a_token_that_was_done_before_it_was_asked_for_does_not_count),
+		cmocka_unit_test(a_token_ahead_counts_only_if_its_end_was_seen),
 	};
 	int failed;
 

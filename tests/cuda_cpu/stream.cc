@@ -213,6 +213,15 @@ cudaDeviceSynchronize(void)
 	return cuda_cpu_result(error);
 }
 
+extern "C" void
+cuda_cpu_pass_time(void)
+{
+	CUDA_CPU_LOCKED;
+
+	for (struct cuda_cpu_stream *stream : streams)
+		cuda_cpu_stream_finish(stream);
+}
+
 /* -- events -- */
 
 cudaError_t
@@ -264,7 +273,8 @@ cudaEventQuery(cudaEvent_t event)
 {
 	CUDA_CPU_LOCKED;
 
-	return !event->stream || event->at <= event->stream->done ? cudaSuccess : cudaErrorNotReady;
+	return cuda_cpu_result(
+	    !event->stream || event->at <= event->stream->done ? cudaSuccess : cudaErrorNotReady);
 }
 
 /* -- graphs: the list of what was captured -- */
