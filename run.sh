@@ -335,7 +335,6 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 		((fd <= 2 || fd == 9)) || [[ /proc/self/fd/$fd -ef $self ]] || exec {fd}>&-
 	done
 	cd /
-	mkfifo -m 600 -- "$dir/control"
 	exec 8<>"$dir/control"
 	trap '' PIPE
 	trap 'echo down >&8' TERM INT
@@ -346,7 +345,7 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 # -- commands --
 
 up() { # words...
-	local status=0 interrupted='' log alive folder out ended supervisor waiter=
+	local status=0 interrupted='' log control alive folder out ended supervisor waiter=
 	take_options "$@"
 	find_folder
 	need_build
@@ -359,6 +358,9 @@ up() { # words...
 	exec {log}<"$dir/log" {out}>&1
 	# The waiter is waited for by the end of a pipe: `wait` can miss it when a signal comes.
 	trap 'trap "" INT TERM; interrupted=1; kill ${waiter:+"$waiter"} 2>/dev/null || true' INT TERM
+	# Made here and kept open: what is said before the supervisor listens is not lost.
+	mkfifo -m 600 -- "$dir/control" || die 111 "$dir/control: cannot be made"
+	exec {control}<>"$dir/control"
 	exec {alive}< <(trap '' INT && exec setsid "$self" supervise --name "$name" "$@" \
 		</dev/null 2>>"$dir/log")
 	supervisor=$!
@@ -369,12 +371,14 @@ up() { # words...
 	read -r <&"$ended" || true
 	wait "$waiter" || status=$?
 	if ((status == 0)); then
-		[[ ! -p $dir/control ]] || echo up 1<>"$dir/control"
+		echo up >&"$control"
+		exec {control}>&- # or the keepers of a dead supervisor would not see it
 		return
 	fi
-	[[ ! -p $dir/control ]] || echo down 1<>"$dir/control"
+	echo down >&"$control"
 	wait "$supervisor" || status=$?
 	flock "$folder"
+	[[ ! $dir -ef /dev/fd/$folder ]] || sweep 2>/dev/null || true # it could not
 	[[ -z $interrupted ]] || die 130 "interrupted, $name is down"
 	((status == 100)) || status=111
 	die "$status" "$(last_error "/dev/fd/$log" "$name was taken down before it could answer")"

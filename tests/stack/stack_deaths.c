@@ -133,6 +133,56 @@ an_interrupted_up_leaves_nothing(void **state)
 	stand_in_close(&gated);
 }
 
+/* A folder in front of PATH, in which setsid waits for a line; the caller removes it. */
+static void
+hold_back_setsid(char *folder)
+{
+	char path[1024];
+	FILE *file;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/gate", folder);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	snprintf(path, sizeof(path), "%s/setsid", folder);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fprintf(file,
+		"#!/usr/bin/env bash\nread -r _ <%s/gate\nPATH=${PATH#*:}\nexec setsid \"$@\"\n",
+		folder);
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(chmod(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s:%s", folder, getenv("PATH"));
+	setenv("PATH", path, 1);
+}
+
+/* What tells the supervisor to go is said before it listens. */
+static void
+an_up_interrupted_before_its_supervisor_is_there_leaves_nothing(void **state)
+{
+	char folder[] = "/tmp/hearth-path-XXXXXX", path[64];
+	char *before = strdup(getenv("PATH"));
+	struct run starting, removal;
+	int gate;
+
+	(void)state;
+	hold_back_setsid(folder);
+	run_start(&starting, WORDS("up", stack_path(DEMO), "--name", "early", "--device", "cpu"));
+	snprintf(path, sizeof(path), "%s/gate", folder);
+	gate = open(path, O_WRONLY | O_CLOEXEC); /* comes back when it waits */
+	assert_true(gate >= 0);
+	assert_int_equal(kill(-starting.pid, SIGINT), 0);
+	assert_int_equal(write(gate, "go\n", 3), 3);
+	close(gate);
+	assert_int_equal(run_finish(&starting), 130);
+	stack_assert_one_line(starting.err, "interrupted");
+	run_close(&starting);
+	setenv("PATH", before, 1);
+	free(before);
+	run_shell(&removal, 0, "rm -r %s", folder);
+	run_close(&removal);
+	stack_assert_nothing_left();
+}
+
 static void
 a_stopped_stage_is_wedged_and_killed_in_the_end(void **state)
 {
@@ -250,6 +300,7 @@ main(void)
 		stack_test(five_kills_of_an_idle_worker_end_the_stack),
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
+		stack_test(an_up_interrupted_before_its_supervisor_is_there_leaves_nothing),
 		stack_test(a_stopped_stage_is_wedged_and_killed_in_the_end),
 		stack_test(of_two_ups_at_one_moment_one_is_refused),
 		stack_test(no_stage_holds_the_life_pipe_of_another),
