@@ -119,6 +119,8 @@ scheduler_run(struct scheduler *scheduler)
 			log_info("the loader has another model: leaving, to start anew");
 			return "the loader has another model";
 		}
+		if (serving_has_answered(&scheduler->serving))
+			service_served(&scheduler->service);
 		deadline = front_expire(&scheduler->serving, clock_ns());
 	} while (service_wait(&scheduler->service, &seen, deadline));
 	return "told to leave";

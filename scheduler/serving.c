@@ -127,12 +127,23 @@ serving_end(struct serving *serving, struct session *session, const char *finish
 		figures->cancelled++;
 	else if (!strcmp(finish, "error"))
 		figures->failed++;
-	else
-		figures->done++;
+	else if (++figures->done == 1)
+		service_wake(serving->service); /* the main thread tells that it has been of use */
 	if (serving->active == session)
 		serving->active = NULL;
 	front_answer_parked(serving, session);
 	sessions_retire(&serving->sessions, session);
+}
+
+bool
+serving_has_answered(struct serving *serving)
+{
+	bool has;
+
+	pthread_mutex_lock(&serving->lock);
+	has = serving->figures.done > 0;
+	pthread_mutex_unlock(&serving->lock);
+	return has;
 }
 
 /* What is missing, as a line. */

@@ -64,6 +64,9 @@ int serving_check_prompt(const struct serving *serving, const uint32_t *ids, uin
 /* Puts a new session in the queue; -ENOSPC: full (nothing taken), -ENOMEM. */
 int serving_take(struct serving *serving, struct session *session);
 
+/* Whether it has answered a request. */
+bool serving_has_answered(struct serving *serving);
+
 /* A session's tokens or end have changed: parked reads, figures. */
 void serving_told(struct serving *serving, struct session *session);
 

@@ -81,6 +81,27 @@ five_kills_of_an_idle_worker_end_the_stack(void **state)
 	stack_assert_nothing_left();
 }
 
+/* One that has answered has been of use: no number of such deaths looks like a start that fails. */
+static void
+a_scheduler_that_answers_may_be_killed_any_number_of_times(void **state)
+{
+	char *first, *again;
+
+	(void)state;
+	up("answers");
+	first = run_text(WORDS("ask", "--name", "answers", "-n", "5", "--ids", "In"));
+	for (uint32_t i = 0; i < 7; i++) {
+		stack_kill(stack_pid("answers", "scheduler"));
+		stack_wait_answering("answers");
+		again = run_text(WORDS("ask", "--name", "answers", "-n", "5", "--ids", "In"));
+		assert_string_equal(again, first);
+		free(again);
+	}
+	free(first);
+	run_do(WORDS("down", "--name", "answers"));
+	stack_assert_nothing_left();
+}
+
 /* The loader waits at the gate: the others are asked while nothing can get on. */
 static void
 status_answers_while_the_stack_starts(void **state)
@@ -298,6 +319,7 @@ main(void)
 		stack_test(five_deaths_within_a_minute_end_the_stack),
 		stack_test(a_stage_that_leaves_with_100_is_not_restarted),
 		stack_test(five_kills_of_an_idle_worker_end_the_stack),
+		stack_test(a_scheduler_that_answers_may_be_killed_any_number_of_times),
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
 		stack_test(an_up_interrupted_before_its_supervisor_is_there_leaves_nothing),
