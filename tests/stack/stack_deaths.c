@@ -215,12 +215,12 @@ hold_back_setsid(char *folder)
 static void
 an_up_interrupted_before_its_supervisor_is_there_leaves_nothing(void **state)
 {
-	char folder[] = "/tmp/hearth-path-XXXXXX", path[64];
-	char *before = strdup(getenv("PATH"));
+	char folder[] = "/tmp/hearth-path-XXXXXX", path[64], before[1024];
 	struct run starting, removal;
 	int gate;
 
 	(void)state;
+	snprintf(before, sizeof(before), "%s", getenv("PATH"));
 	hold_back_setsid(folder);
 	run_start(&starting, WORDS("up", stack_path(DEMO), "--name", "early", "--device", "cpu"));
 	snprintf(path, sizeof(path), "%s/gate", folder);
@@ -233,7 +233,6 @@ an_up_interrupted_before_its_supervisor_is_there_leaves_nothing(void **state)
 	stack_assert_one_line(starting.err, "interrupted");
 	run_close(&starting);
 	setenv("PATH", before, 1);
-	free(before);
 	run_shell(&removal, 0, "rm -r %s", folder);
 	run_close(&removal);
 	stack_assert_nothing_left();
