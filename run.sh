@@ -148,7 +148,6 @@ was_up=    # set once it could answer: from then on a stack that fails leaves it
 partial=   # the beginning of a line
 declare -A pid=()     # stage -> its process, 0 until it is known; while its keeper runs
 declare -A life=()    # stage -> descriptor of its life pipe
-declare -A keeper=()  # stage -> the keeper's process
 declare -A starts=()  # stage -> how often it was started
 declare -A told=()    # stage -> 1: it was told to leave
 declare -A served=()  # stage -> 1: it has been of use since its start
@@ -170,7 +169,7 @@ keep() { # stage
 	((${starts[$1]} == 1)) || args+=(--restarts "$((starts[$1] - 1))")
 	[[ $1 != loader ]] || args+=(-- "$model")
 	[[ -z ${absent[$1]-} ]] || program=(hearth absent --dir "$dir") args=(-- "$1" "${absent[$1]}")
-	trap - TERM INT CHLD
+	trap - TERM INT
 	exec 3>"$dir/control" 8>&- 1>&2
 	for fd in "${life[@]}"; do # a sibling's pipe kept open here would hide its end from it
 		exec {fd}>&-
@@ -186,7 +185,7 @@ start() { # stage
 	unset "due[$1]" "told[$1]" "served[$1]"
 	[[ -n ${absent[$1]-} ]] || starts[$1]=$((${starts[$1]-0} + 1))
 	exec {fd}> >(keep "$1")
-	keeper[$1]=$! pid[$1]=0 life[$1]=$fd
+	pid[$1]=0 life[$1]=$fd
 }
 
 stop() { # stage
@@ -273,18 +272,6 @@ left() { # stage status
 	due[$stage]=$((now + pause))
 }
 
-# A keeper says that its stage has left before it ends: one that has not was killed, and nobody
-# would hear of its stage.  The shell runs the trap that leads here once the next line has come.
-look_for_keepers() {
-	local stage
-	for stage in "${!pid[@]}"; do
-		! kill -0 "${keeper[$stage]}" 2>/dev/null || continue
-		echo "run.sh: warn: the keeper of $stage is gone, $stage is killed" >&2
-		((pid[$stage] == 0)) || kill -KILL "${pid[$stage]}" 2>/dev/null || true
-		left "$stage" 137
-	done
-}
-
 restart_stage() { # stage reply-fifo
 	replies[$1]+=" $2"
 	unset "absent[$1]"
@@ -325,7 +312,6 @@ next_event() {
 		ready) reply "$stage" ready ;;
 		served) served[$stage]=1 ;;
 		left) left "$stage" "$value" ;;
-		kept) look_for_keepers ;;
 		restart) restart_stage "$stage" "$value" ;;
 		down) come_down 0 "" ;;
 		up) was_up=1 ;;
@@ -352,7 +338,6 @@ supervise() { # words of `up`; fd 9 is the lock, stdout ends when `up` need not 
 	exec 8<>"$dir/control"
 	trap '' PIPE
 	trap 'echo down >&8' TERM INT
-	trap 'echo kept >&8' CHLD
 	for stage in "${STAGES[@]}"; do start "$stage"; done
 	while :; do next_event; done
 }

@@ -102,41 +102,6 @@ a_scheduler_that_answers_may_be_killed_any_number_of_times(void **state)
 	stack_assert_nothing_left();
 }
 
-static pid_t
-parent_of(pid_t pid)
-{
-	char path[64];
-	FILE *file;
-	int parent;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	file = fopen(path, "r");
-	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%*d (%*[^)]) %*c %d", &parent), 1);
-	fclose(file);
-	return parent;
-}
-
-/* Who would have said that the worker has left is dead, too. */
-static void
-a_stage_without_its_keeper_can_be_restarted_and_taken_down(void **state)
-{
-	pid_t worker, keeper;
-
-	(void)state;
-	up("alone");
-	for (int i = 0; i < 2; i++) {
-		worker = stack_pid("alone", "worker");
-		keeper = parent_of(worker);
-		stack_kill(keeper);
-		stack_kill(worker);
-		if (i == 0)
-			run_do(WORDS("restart", "worker", "--name", "alone"));
-	}
-	run_do(WORDS("down", "--name", "alone"));
-	stack_assert_nothing_left();
-}
-
 /* The loader waits at the gate: the others are asked while nothing can get on. */
 static void
 status_answers_while_the_stack_starts(void **state)
@@ -354,7 +319,6 @@ main(void)
 		stack_test(a_stage_that_leaves_with_100_is_not_restarted),
 		stack_test(five_kills_of_an_idle_worker_end_the_stack),
 		stack_test(a_scheduler_that_answers_may_be_killed_any_number_of_times),
-		stack_test(a_stage_without_its_keeper_can_be_restarted_and_taken_down),
 		stack_test(status_answers_while_the_stack_starts),
 		stack_test(an_interrupted_up_leaves_nothing),
 		stack_test(an_up_interrupted_before_its_supervisor_is_there_leaves_nothing),
